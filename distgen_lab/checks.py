@@ -2,8 +2,8 @@
 
 A check cell ends in ``report(id, value)``. The report is plain data, never a verdict: the judge compares it in the
 grading process with what the solution reports. In the student's own kernel the same comparison is made for the
-*worked input* of the question, whose result is known, and is answered with a sentence; the inputs of the graded checks are
-others, drawn from a seed.
+*worked input* of the question, whose result is known, and is answered with a sentence; the graded checks use other
+inputs, drawn from a seed.
 """
 
 import json

@@ -22,8 +22,8 @@ def encode(value: Any) -> Any:
     """Return ``value`` as JSON data: None, bool, int, finite float, str, list, or dict with text keys.
 
     Numbers of numpy, torch and ``fractions`` become Python numbers (a whole ``Fraction`` an int), arrays and tensors
-    nested lists, sets sorted lists, any other iterable a list. NaN and infinities become the texts ``"nan"``, ``"inf"``,
-    ``"-inf"``, which equal no number.
+    nested lists, sets sorted lists, any other iterable a list. NaN and infinities become the texts ``"nan"``,
+    ``"inf"``, ``"-inf"``, which equal no number.
 
     Raises:
         TypeError: for anything else, naming its type.

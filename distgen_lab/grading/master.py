@@ -82,10 +82,11 @@ class Master:
     """A solution notebook with its questions in order.
 
     Raises:
-        MasterError: if the notebook is unreadable, an id occurs twice, a region is not closed or a question lacks a part.
+        MasterError: if the notebook is unreadable, an id occurs twice, a region is open or a question lacks a part.
     """
 
     def __init__(self, path: Path) -> None:
+        """Read the solution notebook at ``path``."""
         self.path = Path(path)
         self.notebook = self._read()
         self.section = self.path.stem
@@ -159,7 +160,7 @@ class Master:
         return next(cell for cell in self.notebook.cells if cell.get("id") == cell_id)
 
     def student_version(self) -> NotebookNode:
-        """Return the notebook a student gets: stubs for answers, no hidden checks, no outputs, nothing of the author's."""
+        """Return the notebook a student gets: stubs for answers, no hidden checks, no outputs."""
         notebook = copy.deepcopy(self.notebook)
         notebook.cells = [cell for cell in notebook.cells if role(cell) not in _AUTHOR_ONLY]
         for cell in notebook.cells:

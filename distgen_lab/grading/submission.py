@@ -111,7 +111,7 @@ def _source(source: Any) -> str:
 
 @dataclass
 class Merged:
-    """The master with a student's answers in it, as the two notebooks that are run, and what was found of each answer."""
+    """The master with a student's answers in it, as the two notebooks that are run."""
 
     visible: NotebookNode
     hidden: NotebookNode
@@ -124,18 +124,19 @@ def merge(master: Master, submission: Submission) -> Merged:
 
     Of several cells with one answer's id the last that differs from the stub counts.
     """
-    known = {cell.get("id"): cell.source for cell in master.student_version().cells}
+    known = {cell.id: cell.source for cell in master.student_version().cells}
     answers = {q.answer: q.key for q in master.questions.values()}
     given: dict[str, list[str]] = {}
     extras: dict[str | None, list[str]] = {}
     waiting: list[str] = []
     for name, source in submission.cells:
+        if name in known and name not in extras:
+            extras[name], waiting = waiting, []
         if name in answers:
             given.setdefault(name, []).append(source)
-            extras.setdefault(name, []).extend(waiting)
-            waiting = []
         elif _is_extra(master, name, source, known):
             waiting.append(source)
+    extras[None] = waiting
     chosen = {answer: _choose(given.get(answer, []), known[answer]) for answer in answers}
     found = {answers[answer]: state for answer, (state, _) in chosen.items()}
     sources = {answer: source for answer, (_, source) in chosen.items()}
@@ -164,11 +165,11 @@ def _assemble(master: Master, answers: dict[str, str], extras: dict[str | None, 
     notebook = copy.deepcopy(master.notebook)
     notebook.cells = []
     for original in master.notebook.cells:
-        if original.cell_type != "code" or role(original) not in (None, "answer", kind):
-            continue
         name = original.id
         notebook.cells += [new_code_cell(source) for source in extras.get(name, [])]
-        cell = new_code_cell(answers.get(name, original.source), id=name)
-        cell.metadata["distgen"] = {"role": role(original)}
-        notebook.cells.append(cell)
+        if original.cell_type == "code" and role(original) in (None, "answer", kind):
+            cell = new_code_cell(answers.get(name, original.source), id=name)
+            cell.metadata["distgen"] = dict(original.metadata.get("distgen", {}))
+            notebook.cells.append(cell)
+    notebook.cells += [new_code_cell(source) for source in extras[None]]
     return notebook

@@ -1,0 +1,222 @@
+"""nbval plugin of the grader: runs merged notebooks, takes each check's one report and compares it with the reference.
+
+Loaded as ``pytest -p nbval.plugin -p distgen_lab.grading.plugin``. The job comes as JSON on standard input, so that no
+reference lies in a file:
+
+``{"records": descriptor, "reference": {check id: value}, "rel": {check id: tolerance}, "seconds": {cell id: limit}}``
+
+and what happened goes, one JSON line per event, to the descriptor. Prints, warnings and stored outputs count for
+nothing. A check scores only when its comparison took place and found no difference.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty
+from subprocess import DEVNULL
+from typing import Any
+
+import nbval.plugin
+import psutil
+import pytest
+from nbval.kernel import RunningKernel, start_new_kernel
+
+from distgen_lab.checks import MIME
+from distgen_lab.plain import REL, difference
+
+__all__ = ["KEPT_BYTES", "WatchedKernel"]
+
+KEPT_BYTES = 4_000_000
+"""Bytes of output kept of one cell; text and pictures beyond it are dropped, reports and errors are kept."""
+GRACE = 5.0
+"""Seconds a cell has to end after it was interrupted at its limit."""
+
+_job: dict[str, Any] = {}
+
+
+class CellTimeout(Exception):
+    """The cell did not end within its time limit."""
+
+
+class KernelDied(Exception):
+    """The kernel process ended while the cell ran."""
+
+
+class WatchedKernel(RunningKernel):
+    """A kernel with a home of its own whose outputs are read while it runs, and which is ended at the time limit."""
+
+    limit = 20.0
+
+    def __init__(self, kernel_name: str, cwd: str | None = None, startup_timeout: float = 60) -> None:
+        """Start the kernel in a fresh folder; ``cwd`` is ignored."""
+        self.home = tempfile.mkdtemp(prefix="distgen-")
+        self.buffer: list[dict] = []
+        env = os.environ | {"HOME": self.home, "IPYTHONDIR": f"{self.home}/.ipython", "MPLBACKEND": "Agg"}
+        quiet = {"stdout": DEVNULL, "stderr": DEVNULL}
+        self.km, self.kc = start_new_kernel(startup_timeout, kernel_name, cwd=self.home, env=env, **quiet)
+        self._ensure_iopub_up()
+
+    def await_reply(self, msg_id: str, timeout: float | None = None) -> None:
+        """Wait for the reply while reading outputs, so that no flood can fill the channel.
+
+        Raises:
+            KernelDied: as soon as the process is gone.
+            CellTimeout: at the limit; the cell is interrupted first, the kernel ended if that does not help.
+        """
+        self.buffer, self.kept = [], 0
+        if self._reply_within(msg_id, self.limit):
+            return
+        self.km.interrupt_kernel()
+        if not self._reply_within(msg_id, GRACE):
+            self.stop()
+        raise CellTimeout(f"no end within {self.limit:g} s")
+
+    def _reply_within(self, msg_id: str, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._drain()
+            if self._replied(msg_id):
+                return True
+            if not self.is_alive():
+                self.stop()
+                raise KernelDied("the kernel ended")
+        return False
+
+    def _replied(self, msg_id: str) -> bool:
+        try:
+            return super().get_message("shell", timeout=0.05)["parent_header"].get("msg_id") == msg_id
+        except Empty:
+            return False
+
+    def _drain(self, limit: int = 1000) -> None:
+        """Move waiting outputs to the buffer; past ``KEPT_BYTES`` only what the verdict needs."""
+        for _ in range(limit):
+            try:
+                message = super().get_message("iopub", timeout=0)
+            except Empty:
+                return
+            size = len(str(message["content"]))
+            if self.kept + size <= KEPT_BYTES or _needed(message):
+                self.buffer.append(message)
+                self.kept += size
+
+    def get_message(self, stream: str, timeout: float | None = None) -> dict:
+        """Serve buffered outputs first."""
+        if stream == "iopub" and self.buffer:
+            return self.buffer.pop(0)
+        return super().get_message(stream, timeout)
+
+    def stop(self) -> None:
+        """End the kernel with all its children, and remove its home."""
+        for process in _family(self.km):
+            process.kill()
+        super().stop()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _needed(message: dict) -> bool:
+    """A message that decides the verdict: a report, an error, or the end of the cell."""
+    return message["msg_type"] in ("status", "error") or MIME in message["content"].get("data", {})
+
+
+def _family(manager: Any) -> list[psutil.Process]:
+    try:
+        return psutil.Process(manager.provisioner.pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def reports(outputs: list[dict]) -> list[dict]:
+    """Return the reports among a cell's outputs."""
+    data = [output["data"] for output in outputs if output["output_type"] == "display_data"]
+    found = [bundle[MIME] for bundle in data if MIME in bundle]
+    return [report if isinstance(report, dict) else {} for report in found]
+
+
+def judge(check_id: str, outputs: list[dict], job: dict[str, Any]) -> dict[str, Any]:
+    """Return ``{"state": ..., "value": ..., "detail": ...}`` for one check cell.
+
+    ``state`` is ``match``, ``differs``, ``no report``, ``several reports`` or, where the job has no reference for the
+    check, ``reported``.
+    """
+    found = reports(outputs)
+    if len(found) != 1 or found[0].get("id") != check_id or "value" not in found[0]:
+        return {"state": "several reports" if len(found) > 1 else "no report"}
+    value = found[0]["value"]
+    if check_id not in job["reference"]:
+        return {"state": "reported", "value": value}
+    detail = difference(value, job["reference"][check_id], job["rel"].get(check_id, REL))
+    return {"state": "match" if detail is None else "differs", "value": value, "detail": detail}
+
+
+def _compare(item: Any, outputs: list[dict], stored: list[dict], skip_compare: Any = None) -> bool:
+    """Stand in for nbval's comparison of outputs."""
+    item.verdict = judge(item.cell.id, outputs, _job)
+    item.comparison_traceback = [item.verdict["state"]]
+    return item.verdict["state"] in ("match", "reported")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the job from standard input and put our kernel and comparison into nbval."""
+    _job.update(json.load(sys.stdin))
+    nbval.plugin.RunningKernel = WatchedKernel
+    nbval.plugin.IPyNbCell.compare_outputs = _compare
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Decide by the master's metadata alone which cells are compared; remove the notebooks from the disk."""
+    for item in items:
+        check = item.cell.metadata.get("distgen", {}).get("role") in ("visible", "hidden")
+        item.options.clear()
+        item.options.update(check=check, check_exception=check)
+        item.cell.execution_count, item.verdict = 1, None
+    for path in {item.path for item in items}:
+        Path(path).unlink()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: Any) -> Iterator[None]:
+    """Tell which cell begins, so that a run that never ends has a name."""
+    _record({"begin": item.cell.id, "notebook": item.path.stem})
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: Any) -> Iterator[None]:
+    """Set the cell's time limit and record what came of it."""
+    item.parent.kernel.limit = _job["seconds"].get(item.cell.id, WatchedKernel.limit)
+    start, error = time.monotonic(), None
+    try:
+        return (yield)
+    except BaseException as caught:
+        error = caught
+        raise
+    finally:
+        _record(_outcome(item, error) | {"notebook": item.path.stem, "seconds": time.monotonic() - start})
+
+
+def _outcome(item: Any, error: BaseException | None) -> dict[str, Any]:
+    """What is known of a cell that has run: its id, its verdict if it is a check, and its error."""
+    outcome = {"cell": item.cell.id} | (item.verdict or {})
+    raised = [out for out in item.test_outputs or [] if out["output_type"] == "error"]
+    if isinstance(error, CellTimeout | KernelDied):
+        outcome["state"] = "timeout" if isinstance(error, CellTimeout) else "died"
+    elif raised:
+        outcome["error"] = f"{raised[-1]['ename']}: {raised[-1]['evalue']}"[:300]
+    elif error is not None and item.verdict is None:
+        outcome["state"] = "not run"
+    return outcome
+
+
+def pytest_sessionfinish() -> None:
+    """Say that the run is complete."""
+    _record({"end": True})
+
+
+def _record(event: dict[str, Any]) -> None:
+    os.write(_job["records"], (json.dumps(event) + "\n").encode())

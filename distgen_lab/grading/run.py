@@ -1,0 +1,165 @@
+"""Run many notebooks under nbval with the grader's plugin, in a few worker processes that are watched from outside."""
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import psutil
+from nbformat import NotebookNode
+
+from distgen_lab.checks import SEED_VARIABLE
+from distgen_lab.grading.master import Master
+
+__all__ = ["CellResult", "Job", "default_workers", "run"]
+
+STARTUP = 90.0
+"""Seconds beyond the cell's limit after which a silent worker is given up: kernel start, imports, a slow machine."""
+
+
+@dataclass
+class CellResult:
+    """What came of one cell: its state (``match``, ``differs``, ``timeout``, ...), reported value, and error text."""
+
+    state: str | None = None
+    value: Any = None
+    detail: str | None = None
+    error: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class Job:
+    """Notebooks to run (by name), and what their checks are compared with."""
+
+    notebooks: dict[str, NotebookNode]
+    master: Master
+    reference: dict[str, Any] = field(default_factory=dict)
+    seed: str = "0"
+    workers: int = 1
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def settings(self, records: int) -> str:
+        """Return the plugin's job as JSON."""
+        checks = [(q, cell) for q in self.master.questions.values() for cell in (q.visible, q.hidden)]
+        seconds = {cell: q.seconds for q in self.master.questions.values() for cell in (q.answer, q.visible, q.hidden)}
+        rel = {cell: q.rel for q, cell in checks}
+        return json.dumps({"records": records, "reference": self.reference, "rel": rel, "seconds": seconds})
+
+
+Results = dict[str, dict[str, CellResult]]
+
+
+def default_workers() -> int:
+    """Return the number of cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run(job: Job, done: Callable[[str], None] = lambda name: None) -> Results:
+    """Run the job's notebooks; return the result of each cell by notebook name and cell id.
+
+    ``done`` is called with a notebook's name when nothing more will be heard of it. A notebook that brings its worker
+    down, or keeps it silent for too long, keeps what was recorded before; the others go on in a fresh worker.
+    """
+    names = list(job.notebooks)
+    parts = [names[i :: job.workers] for i in range(job.workers) if names[i :: job.workers]]
+    results: Results = {name: {} for name in names}
+    with ThreadPoolExecutor(max(1, len(parts))) as pool:
+        for _ in pool.map(lambda part: _run_part(job, part, results, done), parts):
+            pass
+    return results
+
+
+def _run_part(job: Job, names: list[str], results: Results, done: Callable[[str], None]) -> None:
+    """Run notebooks one after the other; start again behind one that ended the worker."""
+    while names:
+        current, finished = names[0], False
+        for event in _worker(job, names):
+            finished = finished or "end" in event
+            if event.get("notebook", current) != current:
+                done(current)
+                current = event["notebook"]
+            _note(event, results)
+        done(current)
+        names = [] if finished else names[names.index(current) + 1 :]
+
+
+def _note(event: dict[str, Any], results: Results) -> None:
+    """Keep one recorded event; a cell that began and never ended stays ``incomplete``."""
+    if "begin" in event:
+        results[event["notebook"]][event["begin"]] = CellResult("incomplete")
+    elif "cell" in event:
+        facts = {key: event[key] for key in ("state", "value", "detail", "error", "seconds") if key in event}
+        results[event["notebook"]][event["cell"]] = CellResult(**facts)
+
+
+def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Start one pytest process on the notebooks and yield its events until it ends or falls silent."""
+    with tempfile.TemporaryDirectory(prefix="distgen-grade-") as folder:
+        for name in names:
+            nbformat.write(job.notebooks[name], Path(folder) / f"{name}.ipynb")
+        reader, writer = os.pipe()
+        process = subprocess.Popen(
+            [*_COMMAND, "--rootdir", folder, *(f"{folder}/{name}.ipynb" for name in names)],
+            **{"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL},
+            **{"cwd": folder, "env": _environment(job, folder), "pass_fds": [writer], "text": True},
+        )
+        os.close(writer)
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it ended at once: no events will come
+                process.stdin.write(job.settings(writer))
+                process.stdin.close()
+            patience = STARTUP + max(q.seconds for q in job.master.questions.values())
+            yield from _events(reader, patience)
+        finally:
+            os.close(reader)
+            _end(process)
+
+
+_COMMAND = [
+    *(sys.executable, "-P", "-m", "pytest", "-p", "nbval.plugin", "-p", "distgen_lab.grading.plugin"),
+    *("-p", "no:cacheprovider", "-c", os.devnull, "--noconftest", "--nbval-lax", "--nbval-kernel-name=python3"),
+]
+
+
+def _environment(job: Job, folder: str) -> dict[str, str]:
+    """A small environment: no tokens, no plugins, nothing of the caller's home."""
+    kept = {k: os.environ[k] for k in ("PATH", "SYSTEMROOT", "TMPDIR", "LD_LIBRARY_PATH") if k in os.environ}
+    own = {"HOME": folder, "LANG": "C.UTF-8", "PYTHONUTF8": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return kept | own | {SEED_VARIABLE: job.seed} | job.environment
+
+
+def _events(reader: int, patience: float) -> Iterator[dict[str, Any]]:
+    """Yield the JSON lines of a pipe until it closes or nothing comes for ``patience`` seconds."""
+    text, deadline = b"", time.monotonic() + patience
+    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        chunk = os.read(reader, 65536)
+        if not chunk:
+            return
+        deadline = time.monotonic() + patience
+        *lines, text = (text + chunk).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End the worker if it still runs, with its kernels and what they started."""
+    try:
+        process.wait(timeout=5)
+        return
+    except subprocess.TimeoutExpired:
+        family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    for member in family:
+        with contextlib.suppress(psutil.Error):
+            member.kill()
