@@ -18,7 +18,7 @@ from typing import Any
 
 from distgen_lab.plain import REL, difference, encode
 
-__all__ = ["MIME", "CheckFailed", "explain", "report", "rng", "withheld"]
+__all__ = ["MIME", "CheckFailed", "answer_key", "explain", "report", "rng", "withheld"]
 
 MIME = "application/vnd.distgen+json"
 """The media type under which a check cell displays its report: ``{"id": ..., "value": ...}``."""
@@ -67,12 +67,13 @@ def explain(check_id: str, value: Any) -> tuple[bool | None, str]:
 
 
 @cache
-def answer_key() -> dict[str, dict]:
-    """Worked results, known wrong ones and their hints, for every visible check of the course, by check id."""
+def answer_key(section: str = "") -> dict[str, dict]:
+    """Return worked results, known wrong ones and their hints by check id: of one section, or of the whole course."""
     if os.environ.get("DISTGEN_KEY") == "off":  # while the key itself is being made
         return {}
     folder = files("distgen_lab") / "data" / "key"
-    parts = [json.loads(f.read_text("utf-8")) for f in folder.iterdir() if f.name.endswith(".json")]
+    names = sorted(f.name for f in folder.iterdir() if f.name.startswith(section) and f.name.endswith(".json"))
+    parts = [json.loads((folder / name).read_text("utf-8")) for name in names]
     return {check_id: entry for part in parts for check_id, entry in part.items()}
 
 

@@ -112,6 +112,7 @@ class ShapeTable:
             yield (row.block, row.weight, shape, *counts)
 
     def __repr__(self) -> str:
+        """Aligned columns under the title."""
         lines = list(self._cells())
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join([self.title, *(_aligned(line, widths) for line in lines)])
@@ -133,7 +134,8 @@ def _aligned(cells: Iterable[str], widths: list[int]) -> str:
 class ModelShape:
     """The shape of one transformer: its weights by block, and what its KV cache holds.
 
-    ``layers`` are the decoder's (or the only stack's) layers, ``encoder_layers`` those of a T5 encoder.
+    ``layers`` are the decoder's (or the only stack's) layers, ``encoder_layers`` those of a T5 encoder. ``head_dim``
+    is the width of one head's query and key.
     ``kv_heads`` is None under multi-head latent attention, whose cache has no heads. ``kv_values_per_token`` counts
     keys and values over all layers (0 for an encoder such as BERT). ``assumed`` lists the keys that the file leaves
     out and the transformers class fills in.
@@ -222,10 +224,12 @@ class ModelShape:
         return ShapeTable(str(self), tuple(rows))
 
     def __str__(self) -> str:
+        """Name, model class and parameters."""
         active = f" ({self.active_parameters:,} active)" if self.active_parameters < self.parameters else ""
         return f"{self.name}: {self.architecture}, {self.parameters:,} parameters{active}"
 
     def __repr__(self) -> str:
+        """One line: parameters, layers, widths, and the keys that were filled in."""
         heads = f"{self.heads} heads" + (f" ({self.kv_heads} KV)" if self.kv_heads not in (None, self.heads) else "")
         layers = f"{self.encoder_layers} + {self.layers}" if self.encoder_layers else str(self.layers)
         parts = [str(self), f"{layers} layers", f"hidden {self.hidden}", heads, f"vocabulary {self.vocab}"]
@@ -273,7 +277,12 @@ def _show(value: object) -> str:
 
 def _dotted(path: _Path) -> str:
     """Write ``("a", "b", 3)`` as ``a.b[3]``."""
-    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{_plain(p)}" for p in path).lstrip(".")
+
+
+def _plain(key: object) -> str:
+    """A key as it may stand in a one-line message."""
+    return "".join(c if c.isprintable() else "?" for c in str(key)[:60])
 
 
 def _key_lines(text: str) -> dict[_Path, list[int]]:
@@ -595,6 +604,7 @@ _GPT2_KEYS = {
     "inner": ("n_inner",),
     "positions": ("n_positions", "max_position_embeddings"),
 }
+_LOCAL_EXPERTS = {"experts": ("num_local_experts", "num_experts")}
 _BIASED = {"qkv_bias": True, "output_bias": True, "mlp_bias": True, "norm_bias": True}
 _ATTENTION_BIAS = {"qkv_bias": "attention_bias", "output_bias": "attention_bias"}
 
@@ -701,7 +711,7 @@ _STYLES: dict[str, _Style] = {
     "llama": _LLAMA,
     "mistral": _MISTRAL,
     "mixtral": replace(
-        _MISTRAL, defaults={**_MISTRAL.defaults, "experts": 8, "active": 2},
+        _MISTRAL, defaults={**_MISTRAL.defaults, "experts": 8, "active": 2}, keys=_LOCAL_EXPERTS,
         experts=_Experts(lambda b: b.layers, width="inner"),
     ),
     "qwen2": _QWEN2,
@@ -747,15 +757,13 @@ _STYLES: dict[str, _Style] = {
     "t5": _T5,
     "mt5": replace(_T5, defaults=_sizes(512, 8, 6, 1024, 250112, head_dim=64, buckets=32), tied=None),
     "gpt_oss": _Style(
-        keys={
-            "experts": ("num_local_experts", "num_experts"), "active": ("num_experts_per_tok", "experts_per_token")
-        },
+        keys=_LOCAL_EXPERTS | {"active": ("num_experts_per_tok", "experts_per_token")},
         defaults=_sizes(2880, 36, 64, 2880, 201088, kv_heads=8, head_dim=64, experts=128, active=4),
         **_ATTENTION_BIAS, flags={"attention_bias": True}, sinks=True,
         experts=_Experts(lambda b: b.layers, width="inner", bias=True),
     ),
     "llama4_text": _Style(
-        keys={"expert_inner": ("intermediate_size",), "inner": ("intermediate_size_mlp",)},
+        keys=_LOCAL_EXPERTS | {"expert_inner": ("intermediate_size",), "inner": ("intermediate_size_mlp",)},
         defaults=_sizes(
             5120, 48, 40, 16384, 202048, kv_heads=8, head_dim=128, experts=16, active=1, expert_inner=8192
         ),
@@ -859,12 +867,12 @@ class _Builder:
         """Return the number of KV heads; null means one per head."""
         keys = self.keys("kv_heads")
         key, value = self.fields.find(keys)[0], self.fields.whole(keys)
-        if value is None and self.style.defaults.get("kv_heads") and key not in self.fields.data:
-            value = self._default("kv_heads")
-        value = value or self.heads
+        by_default = value is None and key not in self.fields.data and "kv_heads" in self.style.defaults
+        value = (self._default("kv_heads") if by_default else value) or self.heads
         if self.heads % value:
-            heads = self.keys("heads")[0]
-            raise self.fields.fail(key, f"is {value}, which does not divide {heads} {self.heads}: a divisor is needed")
+            found = f"missing, and {value} by class default" if by_default else str(value)
+            other = f"{self.fields.find(self.keys('heads'))[0]} {self.heads}"
+            raise self.fields.fail(key, f"is {found}, which does not divide {other}: a divisor is needed")
         return value
 
     def inner(self) -> int:
@@ -1094,7 +1102,7 @@ def _text_model(outer: _Fields) -> tuple[str, _Fields]:
 
 
 def _found(fields: _Fields) -> str:
-    keys = [str(key) for key in list(fields.data)[:6]]
+    keys = [_plain(key) for key in list(fields.data)[:6]]
     return ", ".join(keys) or "no keys at all"
 
 

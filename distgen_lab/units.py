@@ -8,7 +8,7 @@ import math
 
 __all__ = [
     "DAY", "GB", "GIB", "HOUR", "KB", "KIB", "MB", "MIB", "MS", "PFLOP", "TB", "TFLOP", "US", "YEAR",
-    "duration", "quantity",
+    "count", "duration", "quantity",
 ]  # fmt: skip
 
 KB, MB, GB, TB = 1e3, 1e6, 1e9, 1e12
@@ -36,6 +36,15 @@ def quantity(value: float, unit: str, digits: int = 3) -> str:
     return f"{_plain(value / scale, digits)} {prefix}{unit}"
 
 
+def count(value: float, digits: int = 3) -> str:
+    """Return a number of things as people say it: thousand (k), million (M), billion (B), trillion (T).
+
+    >>> count(175e9), count(1.8e12), count(8), count(2048)
+    ('175 B', '1.8 T', '8', '2.05 k')
+    """
+    return quantity(value, "", digits).replace("G", "B").rstrip()
+
+
 def duration(seconds: float, digits: int = 3) -> str:
     """Return seconds in the largest unit that keeps the number at 1 or more.
 
@@ -45,7 +54,8 @@ def duration(seconds: float, digits: int = 3) -> str:
     if not math.isfinite(seconds) or seconds == 0:
         return f"{seconds:g} s"
     scale, name = next((d for d in _DURATIONS if abs(seconds) >= d[0]), (1e-9, "ns"))
-    return f"{_plain(seconds / scale, digits)} {name}"
+    text = _plain(seconds / scale, digits)
+    return f"{text} {name.removesuffix('s') if text == '1' and len(name) > 3 else name}"
 
 
 def _plain(value: float, digits: int) -> str:

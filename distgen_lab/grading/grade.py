@@ -68,9 +68,9 @@ def reference(master: Master, seed: str, done: Callable[[str], None] = lambda na
         tuple((c.id, c.source) for c in master.notebook.cells if c.cell_type == "code"), master.section
     )
     merged = merge(master, solution)
-    results = run(Job({"visible": merged.visible, "hidden": merged.hidden}, master, seed=seed, workers=2), done)
+    results = run(Job({"visible": merged.visible, "hidden": merged.hidden}, master.all, seed=seed, workers=2), done)
     cells = results["visible"] | results["hidden"]
-    checks = [check for q in master.questions.values() for check in (q.visible, q.hidden)]
+    checks = [check for q in master.all for check in (q.visible, q.hidden)]
     silent = [check for check in checks if cells.get(check, CellResult()).state != "reported"]
     if silent:
         why = cells.get(silent[0], CellResult("not run"))
@@ -116,17 +116,17 @@ def _grade_section(
             continue
         found[student] = (number, merged.found)
         notebooks |= {f"{number}-visible": merged.visible, f"{number}-hidden": merged.hidden}
-    job = Job(notebooks, master, wanted, seed, workers)
+    job = Job(notebooks, master.all, wanted, seed, workers)
     count = iter(range(1, len(notebooks) + 1))
     results = run(job, lambda name: progress(f"{master.section}: {next(count)} of {len(notebooks)} runs"))
     rows = []
     for student in submissions:
         if student in refused:
-            rows += [_row(student, q, False, refused[student]) for q in master.questions.values()]
+            rows += [_row(student, q, False, refused[student]) for q in master.all]
             continue
         number, states = found[student]
         cells = results[f"{number}-visible"] | _graded_cells(results[f"{number}-hidden"])
-        rows += [_judge(student, q, states[q.key], cells) for q in master.questions.values()]
+        rows += [_judge(student, q, states[q.key], cells) for q in master.all]
     return rows
 
 

@@ -21,13 +21,13 @@ def key_path(section: str) -> Path:
 
 def answer_sheet(master: Master, answers: dict[str, str]) -> Submission:
     """Return a submission that answers each question (by key) with the given source, the others with the solution."""
-    cells = ((q.answer, answers.get(q.key, master.cell(q.answer).source)) for q in master.questions.values())
+    cells = ((q.answer, answers.get(q.key, master.cell(q.answer).source)) for q in master.all)
     return Submission(tuple(cells), master.section)
 
 
 def variants(master: Master, kind: str) -> list[dict[str, str]]:
     """Return answer sources such that the k-th entry holds the k-th ``wrong`` or ``other`` answer of every question."""
-    lists = {q.key: [getattr(a, "source", a) for a in getattr(q, kind)] for q in master.questions.values()}
+    lists = {q.key: [getattr(a, "source", a) for a in getattr(q, kind)] for q in master.all}
     most = max((len(sources) for sources in lists.values()), default=0)
     return [{key: sources[k] for key, sources in lists.items() if k < len(sources)} for k in range(most)]
 
@@ -41,9 +41,9 @@ def make_key(master: Master) -> dict[str, Any]:
     wanted = reference(master, "0")
     rounds = variants(master, "wrong")
     notebooks = {str(k): merge(master, answer_sheet(master, sources)).visible for k, sources in enumerate(rounds)}
-    results = run(Job(notebooks, master, workers=default_workers(), environment={"DISTGEN_KEY": "off"}))
+    results = run(Job(notebooks, master.all, workers=default_workers(), environment={"DISTGEN_KEY": "off"}))
     key = {}
-    for question in master.questions.values():
+    for question in master.all:
         entry = {"title": question.title, "points": float(question.points), "value": wanted[question.visible]}
         entry |= {"rel": question.rel} if question.rel != REL else {}
         entry |= {"nudge": question.nudge} if question.nudge else {}

@@ -146,9 +146,14 @@ class Master:
                 raise MasterError(f"{self.path}: question {question.key} lacks: {', '.join(lacks)}")
 
     @property
+    def all(self) -> list[Question]:
+        """The questions in order."""
+        return list(self.questions.values())
+
+    @property
     def points(self) -> Fraction:
         """Sum of all questions' points."""
-        return sum((q.points for q in self.questions.values()), Fraction(0))
+        return sum((q.points for q in self.all), Fraction(0))
 
     def stub(self, key: str) -> str:
         """Return the source of a question's answer cell as the student gets it."""

@@ -19,7 +19,7 @@ import psutil
 from nbformat import NotebookNode
 
 from distgen_lab.checks import SEED_VARIABLE
-from distgen_lab.grading.master import Master
+from distgen_lab.grading.master import Question
 
 __all__ = ["CellResult", "Job", "default_workers", "run"]
 
@@ -40,10 +40,10 @@ class CellResult:
 
 @dataclass
 class Job:
-    """Notebooks to run (by name), and what their checks are compared with."""
+    """Notebooks to run (by name), the questions in them, and what their checks are compared with."""
 
     notebooks: dict[str, NotebookNode]
-    master: Master
+    questions: list[Question]
     reference: dict[str, Any] = field(default_factory=dict)
     seed: str = "0"
     workers: int = 1
@@ -51,9 +51,9 @@ class Job:
 
     def settings(self, records: int) -> str:
         """Return the plugin's job as JSON."""
-        checks = [(q, cell) for q in self.master.questions.values() for cell in (q.visible, q.hidden)]
-        seconds = {cell: q.seconds for q in self.master.questions.values() for cell in (q.answer, q.visible, q.hidden)}
-        rel = {cell: q.rel for q, cell in checks}
+        cells = [(q, cell) for q in self.questions for cell in (q.answer, q.visible, q.hidden)]
+        seconds = {cell: q.seconds for q, cell in cells}
+        rel = {cell: q.rel for q, cell in cells}
         return json.dumps({"records": records, "reference": self.reference, "rel": rel, "seconds": seconds})
 
 
@@ -119,7 +119,7 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
             with contextlib.suppress(BrokenPipeError):  # it ended at once: no events will come
                 process.stdin.write(job.settings(writer))
                 process.stdin.close()
-            patience = STARTUP + max(q.seconds for q in job.master.questions.values())
+            patience = STARTUP + max((q.seconds for q in job.questions), default=0.0)
             yield from _events(reader, patience)
         finally:
             os.close(reader)

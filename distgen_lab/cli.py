@@ -1,0 +1,152 @@
+"""The command ``distgen``: doctor, check, release, grade.
+
+Exit codes: 0 done, 1 done and something is not right (a check failed, a capability is broken), 2 used wrongly.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from distgen_lab.course import CourseNotFound, course_root
+
+__all__ = ["main"]
+
+
+class UsageError(Exception):
+    """The command cannot do what was asked; one line says why."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except (UsageError, CourseNotFound, *_expected()) as error:
+        print(f"distgen {options.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"distgen {options.command}: interrupted; nothing was written", file=sys.stderr)
+        return 130
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """Errors whose message is meant for the user."""
+    from distgen_lab.grading.grade import GradingError
+    from distgen_lab.grading.master import MasterError
+    from distgen_lab.grading.submission import UnreadableSubmission
+
+    return GradingError, MasterError, UnreadableSubmission, OSError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="distgen", description="DistGen Lab: check, release and grade the course.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _command(commands, "doctor", _doctor, "say what this machine can do and how to mend what is missing")
+    check = _command(commands, "check", _check, "run your exercise notebook in a fresh kernel and get feedback")
+    check.add_argument("notebook", type=Path, help="for example exercises/01_scale_arithmetic.ipynb")
+    release = _command(commands, "release", _release, "write the class bundle: no solutions, no hidden checks")
+    release.add_argument("out", type=Path, metavar="OUT", help="a new folder")
+    grade = _command(commands, "grade", _grade, "grade a folder with one folder or one notebook per student")
+    grade.add_argument("submissions", type=Path, metavar="SUBMISSIONS")
+    grade.add_argument(
+        "--out", type=Path, required=True, metavar="GRADES", help="folder for grades.csv and grades.json"
+    )
+    grade.add_argument("--seed", default="0", help="seed of the graded inputs (default 0)")
+    grade.add_argument("-j", "--jobs", type=int, help="notebooks run at a time (default: one a core)")
+    grade.add_argument("--force", action="store_true", help="replace grades that are already in GRADES")
+    for command in (release, grade):
+        command.add_argument("--course", type=Path, help="the course folder, if it is not this one")
+        command.add_argument(
+            "--section", action="append", metavar="NAME", help="only this section, e.g. 01 (repeatable)"
+        )
+    return parser
+
+
+def _command(commands: "argparse._SubParsersAction", name: str, run: Callable, words: str) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
+    command.set_defaults(run=run)
+    return command
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from distgen_lab.doctor import OK, examine
+
+    broken = 0
+    for finding in examine():
+        print(finding, flush=True)
+        broken += finding.needed and finding.state != OK
+    print("Everything the course needs is here." if not broken else f"{broken} to mend; the commands stand above.")
+    return 1 if broken else 0
+
+
+def _masters(options: argparse.Namespace) -> dict:
+    """The masters asked for, by section name."""
+    from distgen_lab.grading.master import Master
+
+    root = course_root(options.course)
+    paths = sorted((root / "solutions").glob("*.ipynb"))
+    if not paths:
+        raise UsageError(f"{root / 'solutions'} holds no notebooks; release and grade need the instructor's copy")
+    asked = options.section or [""]
+    for name in asked:
+        if not any(path.stem.startswith(name) for path in paths):
+            raise UsageError(f"no section is called {name!r}; there are: {', '.join(p.stem for p in paths)}")
+    return {path.stem: Master(path) for path in paths if path.stem.startswith(tuple(asked))}
+
+
+def _release(options: argparse.Namespace) -> int:
+    from distgen_lab.grading.release import release
+
+    masters = _masters(options)
+    written = release(course_root(options.course), masters, options.out)
+    print(*(f"{path}: {len(masters[path.stem].questions)} questions" for path in written), sep="\n")
+    return 0
+
+
+def _grade(options: argparse.Namespace) -> int:
+    from distgen_lab.grading.grade import find_submissions, grade, write_grades
+    from distgen_lab.grading.run import default_workers
+
+    if (options.out / "grades.csv").exists() and not options.force:
+        raise UsageError(f"{options.out / 'grades.csv'} exists; name another folder, or say --force to replace it")
+    if options.jobs is not None and options.jobs < 1:
+        raise UsageError(f"--jobs is {options.jobs}; 1 or more is needed")
+    submissions = find_submissions(options.submissions)
+    masters = _masters(options)
+    if not options.section:
+        masters = _handed_in(masters, submissions)
+    rows = grade(masters, submissions, options.seed, options.jobs or default_workers(), _progress)
+    write_grades(rows, options.out)
+    print(f"{len(submissions)} students, {len(rows)} rows: {options.out / 'grades.csv'}")
+    return 0
+
+
+def _handed_in(masters: dict, submissions: dict[str, list[Path]]) -> dict:
+    """Without --section: the sections that any student handed in, or all if no file says what it is."""
+    from distgen_lab.grading.submission import Submission, UnreadableSubmission
+
+    seen = set()
+    for path in (path for paths in submissions.values() for path in paths):
+        try:
+            seen.add(Submission.read(path).section or path.stem)
+        except UnreadableSubmission:
+            continue
+    return {name: master for name, master in masters.items() if name in seen} or masters
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _check(options: argparse.Namespace) -> int:
+    from distgen_lab.grading.feedback import feedback
+
+    lines, right, total = feedback(options.notebook)
+    print(*lines, sep="\n")
+    print(f"{right} of {total} questions are right for the worked input.")
+    return 0 if right == total else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

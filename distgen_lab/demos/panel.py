@@ -1,0 +1,66 @@
+"""The wiring every demo shares: controls above one picture that is exchanged in place, so that nothing flickers."""
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import ipywidgets as widgets
+from matplotlib.figure import Figure
+
+from distgen_lab.units import count
+
+__all__ = ["log_slider", "panel", "picture"]
+
+DPI = 100
+
+
+def picture(draw: Callable[[Figure], None], size: tuple[float, float]) -> bytes:
+    """Return the PNG that ``draw`` makes on an empty figure of ``size`` inches."""
+    figure = Figure(figsize=size, dpi=DPI, layout="none")
+    draw(figure)
+    stream = BytesIO()
+    figure.savefig(stream, format="png")
+    return stream.getvalue()
+
+
+def panel(
+    controls: dict[str, widgets.Widget],
+    data: Callable[..., Any],
+    draw: Callable[[Figure, Any], None],
+    words: Callable[[Any], str],
+    size: tuple[float, float] = (9, 3.4),
+) -> widgets.VBox:
+    """Return a panel that shows ``draw(figure, data(**values))`` and ``words(data)`` for the controls' values.
+
+    The picture keeps its size while it changes. A combination that ``data`` refuses with a ValueError is answered with
+    its sentence, and the last picture stays.
+    """
+    width, height = (round(inches * DPI) for inches in size)
+    image = widgets.Image(format="png", width=width, height=height)
+    image.layout = widgets.Layout(width=f"{width}px", height=f"{height}px", flex="0 0 auto")
+    caption = widgets.HTML()
+
+    def refresh(change: Any = None) -> None:
+        try:
+            shown = data(**{name: control.value for name, control in controls.items()})
+        except ValueError as error:
+            caption.value = f"<b>{error}</b>"
+            return
+        image.value = picture(lambda figure: draw(figure, shown), size)
+        caption.value = words(shown)
+
+    for control in controls.values():
+        control.observe(refresh, "value")
+    refresh()
+    rows = widgets.VBox(list(controls.values()))
+    return widgets.VBox([rows, image, caption])
+
+
+def log_slider(label: str, low: float, high: float, value: float) -> widgets.SelectionSlider:
+    """Return a slider over 1, 2, 5 per decade from ``low`` to ``high`` (and ``value``), read out as a count."""
+    steps = [m * 10.0**e for e in range(-3, 20) for m in (1, 2, 5)]
+    options = [(count(s), s) for s in sorted({*steps, value}) if low <= s <= high]
+    layout = widgets.Layout(width="520px")
+    return widgets.SelectionSlider(
+        options=options, value=value, description=label, layout=layout, style={"description_width": "130px"}
+    )
