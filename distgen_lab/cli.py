@@ -34,9 +34,10 @@ def _expected() -> tuple[type[Exception], ...]:
     """Errors whose message is meant for the user."""
     from distgen_lab.grading.grade import GradingError
     from distgen_lab.grading.master import MasterError
+    from distgen_lab.grading.run import WorkerError
     from distgen_lab.grading.submission import UnreadableSubmission
 
-    return GradingError, MasterError, UnreadableSubmission, OSError
+    return GradingError, MasterError, UnreadableSubmission, WorkerError, OSError
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,7 +19,9 @@ import nbformat
 from nbformat import NotebookNode
 
 from distgen_lab.course import course_root
+from distgen_lab.grading.grade import GradingError
 from distgen_lab.grading.master import Master, MasterError, role
+from distgen_lab.grading.run import WorkerError
 
 __all__ = ["canonical", "execute", "main", "problems"]
 
@@ -32,7 +34,7 @@ _FORBIDDEN = (
     (re.compile(r"(?m)^\s*%?%?pip\b"), "calls pip"),
     (re.compile(r"(?m)^%%writefile"), "uses %%writefile"),
     (re.compile(r"\bsys\.path\b"), "touches sys.path"),
-    (re.compile(r"[\"'](/|[A-Z]:\\\\|~/)\w"), "names an absolute path"),
+    (re.compile(r"[\"'](~/|[A-Z]:\\|/(home|Users|root|work|tmp|usr|opt|mnt|var|etc)\b)"), "names an absolute path"),
     (re.compile(r"\b(urllib|requests|http\.client)\b"), "uses the network"),
 )
 
@@ -187,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return actions[options.action](options.paths or paths_of(course_root(), *FOLDERS))
-    except (OSError, MasterError, nbformat.ValidationError, json.JSONDecodeError) as error:
+    except (OSError, MasterError, GradingError, WorkerError, nbformat.ValidationError, json.JSONDecodeError) as error:
         print(error, file=sys.stderr)
         return 2
 

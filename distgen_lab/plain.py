@@ -103,9 +103,9 @@ def _close(got: float, want: float, rel: float) -> bool:
 def _container_difference(got: Any, want: list | dict, rel: float, where: str) -> str | None:
     """First difference between two lists or two dicts."""
     name = where or "the answer"
-    if type(got) is not type(want):
-        kind = "a list" if isinstance(want, list) else "a dict"
-        return f"{name} is {_shorten(got)}, {kind} is wanted"
+    kind = list if isinstance(want, list) else dict
+    if not isinstance(got, kind):
+        return f"{name} is {_shorten(got)}, a {kind.__name__} is wanted"
     if isinstance(want, list):
         if len(got) != len(want):
             return f"{name} has {len(got)} items, {len(want)} are wanted"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from distgen_lab.grading.grade import reference
-from distgen_lab.grading.master import Master, MasterError
+from distgen_lab.grading.master import Master, MasterError, Question
 from distgen_lab.grading.run import Job, default_workers, run
 from distgen_lab.grading.submission import Submission, merge
 from distgen_lab.plain import REL, difference
@@ -46,6 +46,7 @@ def make_key(master: Master) -> dict[str, Any]:
     for question in master.all:
         entry = {"title": question.title, "points": float(question.points), "value": wanted[question.visible]}
         entry |= {"rel": question.rel} if question.rel != REL else {}
+        entry |= {"seconds": question.seconds} if question.seconds != Question.seconds else {}
         entry |= {"nudge": question.nudge} if question.nudge else {}
         hints = []
         for k, wrong in enumerate(question.wrong):

@@ -21,10 +21,14 @@ from nbformat import NotebookNode
 from distgen_lab.checks import SEED_VARIABLE
 from distgen_lab.grading.master import Question
 
-__all__ = ["CellResult", "Job", "default_workers", "run"]
+__all__ = ["CellResult", "Job", "WorkerError", "default_workers", "run"]
 
 STARTUP = 90.0
 """Seconds beyond the cell's limit after which a silent worker is given up: kernel start, imports, a slow machine."""
+
+
+class WorkerError(RuntimeError):
+    """A worker process ran nothing at all: the installation is at fault, not a notebook."""
 
 
 @dataclass
@@ -70,6 +74,9 @@ def run(job: Job, done: Callable[[str], None] = lambda name: None) -> Results:
 
     ``done`` is called with a notebook's name when nothing more will be heard of it. A notebook that brings its worker
     down, or keeps it silent for too long, keeps what was recorded before; the others go on in a fresh worker.
+
+    Raises:
+        WorkerError: if nbval does not start.
     """
     names = list(job.notebooks)
     parts = [names[i :: job.workers] for i in range(job.workers) if names[i :: job.workers]]
@@ -109,18 +116,24 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
         for name in names:
             nbformat.write(job.notebooks[name], Path(folder) / f"{name}.ipynb")
         reader, writer = os.pipe()
-        process = subprocess.Popen(
-            [*_COMMAND, "--rootdir", folder, *(f"{folder}/{name}.ipynb" for name in names)],
-            **{"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL},
-            **{"cwd": folder, "env": _environment(job, folder), "pass_fds": [writer], "text": True},
-        )
+        with open(Path(folder, "log"), "wb") as log:
+            process = subprocess.Popen(
+                [*_COMMAND, "--rootdir", folder, *(f"{folder}/{name}.ipynb" for name in names)],
+                **{"stdin": subprocess.PIPE, "stdout": log, "stderr": log, "text": True},
+                **{"cwd": folder, "env": _environment(job, folder), "pass_fds": [writer]},
+            )
         os.close(writer)
         try:
             with contextlib.suppress(BrokenPipeError):  # it ended at once: no events will come
                 process.stdin.write(job.settings(writer))
                 process.stdin.close()
             patience = STARTUP + max((q.seconds for q in job.questions), default=0.0)
-            yield from _events(reader, patience)
+            events = _events(reader, patience)
+            first = next(events, None)
+            if first is None:
+                raise WorkerError(f"nbval did not start: {Path(folder, 'log').read_text('utf-8', 'replace')[-500:]}")
+            yield first
+            yield from events
         finally:
             os.close(reader)
             _end(process)
@@ -128,7 +141,16 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
 
 _COMMAND = [
     *(sys.executable, "-P", "-m", "pytest", "-p", "nbval.plugin", "-p", "distgen_lab.grading.plugin"),
-    *("-p", "no:cacheprovider", "-c", os.devnull, "--noconftest", "--nbval-lax", "--nbval-kernel-name=python3"),
+    *(
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--noconftest",
+        "--capture=no",
+        "--nbval-lax",
+        "--nbval-kernel-name=python3",
+    ),
 ]
 
 

@@ -242,7 +242,8 @@ SMALL = {
     "GPTNeoForCausalLM": (
         "gpt_neo",
         {"vocab_size": 97, "hidden_size": [48, 96], "num_layers": 2, "num_heads": [4, 6],
-         "intermediate_size": [None, 50], "max_position_embeddings": [40, 33], "attention_types": [[[["global", "local"], 1]]]},
+         "intermediate_size": [None, 50],
+         "max_position_embeddings": [40, 33], "attention_types": [[[["global", "local"], 1]]]},
     ),
     "GPTJForCausalLM": ("gptj", GPT | {"rotary_dim": 4}),
     "T5ForConditionalGeneration": ("t5", T5_SMALL),
@@ -542,6 +543,20 @@ def test_table_adds_up_and_prints():
     assert len(lines) == 2 + len(table.rows) and len({len(line) for line in lines[1:]}) == 1
     assert "&lt;mix&gt;" in shape._repr_html_() and "<mix>" not in shape._repr_html_()
     assert table._repr_html_().count("<tr>") == 1 + len(table.rows)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "tied"),
+    [
+        ({}, {}, False),
+        ({}, TIED, True),
+        (TIED, {}, True),
+        ({"tie_word_embeddings": False}, TIED, True),
+        (TIED, TIED, True),
+    ],
+)
+def test_a_nested_text_model_is_tied_where_either_level_says_so(outer, inner, tied):
+    assert ModelShape.from_config(NESTED | outer | {"text_config": GOOD | inner}).tied is tied
 
 
 def test_repr_names_what_was_assumed():
