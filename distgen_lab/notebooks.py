@@ -27,6 +27,7 @@ __all__ = ["canonical", "execute", "main", "problems"]
 
 KERNELSPEC = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 LANGUAGE = {"name": "python", "file_extension": ".py", "mimetype": "text/x-python", "pygments_lexer": "ipython3"}
+WIDGET = "application/vnd.jupyter.widget-view+json"
 FOLDERS = ("notebooks", "solutions", "exercises")
 MOST_LINES, MOST_BYTES, MOST_PICTURE_BYTES, MEDIAN_LINES = 20, 300_000, 100_000, 4
 _FORBIDDEN = (
@@ -50,6 +51,8 @@ def canonical(notebook: NotebookNode) -> NotebookNode:
         cell.metadata.pop("collapsed", None)
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if not _is_stderr(output)]
+            for output in cell.outputs:  # a stored widget has no model behind it; its picture stands for it
+                output.get("data", {}).pop(WIDGET, None)
     return notebook
 
 

@@ -6,6 +6,7 @@ Each function draws into the axes it is given, and returns them.
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
@@ -13,13 +14,18 @@ from distgen_lab.history import Landmark
 from distgen_lab.scale import ModelState, ThreeWalls
 from distgen_lab.units import DAY, GB, HOUR, YEAR, duration, quantity
 
-__all__ = ["PALETTE", "bars", "landmarks", "model_states", "step_times", "three_walls", "training_times"]
+__all__ = ["PALETTE", "axes", "bars", "landmarks", "model_states", "step_times", "three_walls", "training_times"]
 
 PALETTE = {
     "blue": "#0072B2", "orange": "#E69F00", "green": "#009E73", "red": "#D55E00", "purple": "#CC79A7",
     "sky": "#56B4E9", "grey": "#7F7F7F",
 }  # fmt: skip
 """Okabe and Ito's colours, told apart by colour-blind readers."""
+
+
+def axes(height: float = 2.9, width: float = 6.6) -> Axes:
+    """Return the axes of a new figure in the course's size, in inches; show it with ``plt.show()``."""
+    return plt.subplots(figsize=(width, height), dpi=85, layout="constrained")[1]
 
 
 def _plain_frame(ax: Axes) -> Axes:
@@ -64,15 +70,18 @@ def model_states(ax: Axes, states: dict[str, ModelState], device_memory: float) 
     return _plain_frame(ax)
 
 
-def bars(ax: Axes, values: dict[str, float], unit: str, limit: tuple[str, float] | None = None) -> Axes:
-    """Draw one labelled horizontal bar per entry; ``limit`` is a named line."""
+def bars(
+    ax: Axes, values: dict[str, float], unit: str, limit: tuple[str, float] | None = None, log: bool = False
+) -> Axes:
+    """Draw one labelled horizontal bar per entry, on a logarithmic scale if asked; ``limit`` is a named line."""
     shown = ax.barh(list(values), list(values.values()), color=PALETTE["blue"])
     ax.bar_label(shown, [quantity(value, unit) for value in values.values()], padding=3, fontsize=9)
     if limit:
         ax.axvline(limit[1], color=PALETTE["red"], linestyle="--", label=limit[0])
         ax.legend(frameon=False, fontsize=8, loc="lower right")
+    ax.set_xscale("log" if log else "linear")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, unit)))
-    ax.margins(x=0.15)
+    ax.margins(x=0.2)
     ax.invert_yaxis()
     return _plain_frame(ax)
 
@@ -86,9 +95,9 @@ def step_times(ax: Axes, devices: Sequence[int], compute: Sequence[float], commu
     return _plain_frame(ax)
 
 
-def three_walls(axes: Sequence[Axes], walls: ThreeWalls) -> None:
+def three_walls(panels: Sequence[Axes], walls: ThreeWalls) -> None:
     """Draw memory per device, training time, and one step's compute against communication, on axes that stay put."""
-    memory, compute, network = axes
+    memory, compute, network = panels
     needed = {"needed": walls.per_device, "available": walls.device_memory}
     _wall(memory, "Memory of one device", needed, [1e6 * 1e3**i for i in range(4)], partial(quantity, unit="B"))
     _verdict(memory, walls.fits)

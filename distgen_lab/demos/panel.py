@@ -1,5 +1,6 @@
 """The wiring every demo shares: controls above one picture that is exchanged in place, so that nothing flickers."""
 
+from base64 import b64encode
 from collections.abc import Callable
 from io import BytesIO
 from typing import Any
@@ -9,9 +10,21 @@ from matplotlib.figure import Figure
 
 from distgen_lab.units import count
 
-__all__ = ["log_slider", "panel", "picture"]
+__all__ = ["Panel", "log_slider", "panel", "picture"]
 
 DPI = 100
+
+
+class Panel(widgets.VBox):
+    """Controls, picture and caption; where no widget can live (a stored notebook) the first picture stands for it."""
+
+    def __init__(self, controls: list[widgets.Widget], image: widgets.Image, caption: widgets.HTML) -> None:
+        self.image, self.caption = image, caption
+        super().__init__([widgets.VBox(controls), image, caption])
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        still = {"image/png": b64encode(self.image.value).decode(), "text/plain": self.caption.value}
+        return super()._repr_mimebundle_(**kwargs) | still
 
 
 def picture(draw: Callable[[Figure], None], size: tuple[float, float]) -> bytes:
@@ -29,7 +42,7 @@ def panel(
     draw: Callable[[Figure, Any], None],
     words: Callable[[Any], str],
     size: tuple[float, float] = (9, 3.4),
-) -> widgets.VBox:
+) -> Panel:
     """Return a panel that shows ``draw(figure, data(**values))`` and ``words(data)`` for the controls' values.
 
     The picture keeps its size while it changes. A combination that ``data`` refuses with a ValueError is answered with
@@ -52,8 +65,7 @@ def panel(
     for control in controls.values():
         control.observe(refresh, "value")
     refresh()
-    rows = widgets.VBox(list(controls.values()))
-    return widgets.VBox([rows, image, caption])
+    return Panel(list(controls.values()), image, caption)
 
 
 def log_slider(label: str, low: float, high: float, value: float) -> widgets.SelectionSlider:

@@ -4,24 +4,22 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from distgen_lab import plots, scale
-from distgen_lab.demos.panel import log_slider, panel
+from distgen_lab.demos.panel import Panel, log_slider, panel
 from distgen_lab.hardware import ACCELERATORS, accelerator
 from distgen_lab.scale import ThreeWalls
-from distgen_lab.units import count, duration, quantity
+from distgen_lab.units import duration, quantity
 
 __all__ = ["data", "draw", "three_walls", "words"]
 
-BATCH_TOKENS = 4e6
-"""Tokens in one step of all devices: what large runs use."""
+MFU = 0.4
+"""Share of the peak the demo's runs reach: what large runs report."""
 
 
-def data(parameters: float, tokens: float, device: str, devices: float) -> ThreeWalls:
-    """Return how a run of N parameters on D tokens stands on ``devices`` accelerators named ``device``."""
+def data(parameters: float, tokens: float, device: str, devices: float, batch: float) -> ThreeWalls:
+    """Return how a run of N parameters on D tokens, ``batch`` tokens a step, stands on that many devices."""
     chip = accelerator(device)
     network = chip.scaleout or chip.scaleup
-    return scale.three_walls(
-        parameters, tokens, int(devices), chip.memory, chip.peak("bf16"), network, BATCH_TOKENS, mfu=0.4
-    )
+    return scale.three_walls(parameters, tokens, int(devices), chip.memory, chip.peak("bf16"), network, batch, mfu=MFU)
 
 
 def draw(figure: Figure, walls: ThreeWalls) -> None:
@@ -34,12 +32,12 @@ def words(walls: ThreeWalls) -> str:
     """Say in one sentence each what the picture shows."""
     return (
         f"Model state is {quantity(walls.state, 'B')}: at least {walls.devices_for_state:,} devices hold it. "
-        f"Training takes {duration(walls.seconds)} at 40 % MFU. A step of {count(BATCH_TOKENS)} tokens computes "
-        f"for {duration(walls.step_compute)} and all-reduces for {duration(walls.step_communication)}."
+        f"Training takes {duration(walls.seconds)} at {MFU:.0%} MFU. A step computes for "
+        f"{duration(walls.step_compute)} and all-reduces for {duration(walls.step_communication)}."
     )
 
 
-def three_walls() -> widgets.VBox:
+def three_walls() -> Panel:
     """Return the demo: show it by making it the last line of a cell."""
     style = {"style": {"description_width": "130px"}}
     controls = {
@@ -47,5 +45,6 @@ def three_walls() -> widgets.VBox:
         "tokens": log_slider("tokens", 1e9, 1e14, 300e9),
         "device": widgets.Dropdown(options=list(ACCELERATORS), value="A100", description="device", **style),
         "devices": log_slider("devices", 1, 1e5, 1000.0),
+        "batch": log_slider("tokens a step", 1e5, 1e9, 5e6),
     }
     return panel(controls, data, draw, words)
