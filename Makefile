@@ -11,7 +11,7 @@ lab: $(VENV)/.installed  ## open JupyterLab on the first notebook (make lab ARGS
 	$(BIN)/jupyter lab $(ROOT_FLAG) notebooks/01_scale_arithmetic.ipynb $(ARGS)
 
 test: $(VENV)/.installed-test  ## every test, nbval over notebooks/ and solutions/ included
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --nbval --nbval-kernel-name=python3 --nbval-cell-timeout=120 tests notebooks solutions $(ARGS)
 
 check: lint  ## the fast part of the tests: under 3 minutes, before every commit
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)

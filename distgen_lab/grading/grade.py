@@ -185,7 +185,9 @@ def _reason(question: Question, answer: CellResult, visible: CellResult, hidden:
     if answer.error or answer.state:
         return f"answer cell: {answer.error or answer.state}"
     if visible.state == "differs":
-        return "wrong: " + explain(question.visible, visible.value)[1].removeprefix(f"{question.title}: ")
+        known, words = explain(question.visible, visible.value)
+        hint = words.removeprefix(f"{question.title}: ") if known is False else f"{visible.detail}"
+        return f"wrong: {hint}"
     if visible.state != "match":
         return f"worked input: {visible.error or visible.state}"
     if hidden.state == "differs":

@@ -7,7 +7,7 @@ from typing import Any
 
 from distgen_lab.grading.grade import reference
 from distgen_lab.grading.master import Master, MasterError, Question
-from distgen_lab.grading.run import Job, default_workers, run
+from distgen_lab.grading.run import CellResult, Job, default_workers, run
 from distgen_lab.grading.submission import Submission, merge
 from distgen_lab.plain import REL, difference
 
@@ -36,7 +36,7 @@ def make_key(master: Master) -> dict[str, Any]:
     """Run the solution and each wrong answer; write and return the key of the section's visible checks.
 
     Raises:
-        MasterError: if a wrong answer reports nothing, or reports what the solution reports.
+        MasterError: if a wrong answer reports nothing, what the solution reports, or what another one reports.
     """
     wanted = reference(master, "0")
     rounds = variants(master, "wrong")
@@ -44,23 +44,33 @@ def make_key(master: Master) -> dict[str, Any]:
     results = run(Job(notebooks, master.all, workers=default_workers(), environment={"DISTGEN_KEY": "off"}))
     key = {}
     for question in master.all:
-        entry = {"title": question.title, "points": float(question.points), "value": wanted[question.visible]}
-        entry |= {"rel": question.rel} if question.rel != REL else {}
-        entry |= {"seconds": question.seconds} if question.seconds != Question.seconds else {}
-        entry |= {"nudge": question.nudge} if question.nudge else {}
-        hints = []
-        for k, wrong in enumerate(question.wrong):
-            result = results[str(k)].get(question.visible)
-            if result is None or result.state != "reported":
-                why = (result and (result.error or result.state)) or "not run"
-                raise MasterError(f"{master.path}: {question.title}: wrong answer {k + 1} reports nothing ({why})")
-            if difference(result.value, entry["value"], question.rel) is None:
-                raise MasterError(
-                    f"{master.path}: {question.title}: wrong answer {k + 1} is right for the worked input"
-                )
-            hints.append({"value": result.value, "hint": wrong.hint})
-        key[question.visible] = entry | {"hints": hints}
+        seen = [results[str(k)].get(question.visible, CellResult("not run")) for k in range(len(question.wrong))]
+        _check_wrong_answers(master, question, wanted[question.visible], seen)
+        hints = [{"value": one.value, "hint": wrong.hint} for one, wrong in zip(seen, question.wrong, strict=True)]
+        key[question.visible] = _entry(question, wanted[question.visible]) | {"hints": hints}
     path = key_path(master.section)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(key, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return key
+
+
+def _entry(question: Question, value: Any) -> dict[str, Any]:
+    """What the key says of a question, defaults left out."""
+    entry = {"title": question.title, "points": float(question.points), "value": value}
+    optional = {"rel": REL, "seconds": Question.seconds, "nudge": ""}
+    return entry | {
+        name: getattr(question, name) for name, default in optional.items() if getattr(question, name) != default
+    }
+
+
+def _check_wrong_answers(master: Master, question: Question, value: Any, seen: list[CellResult]) -> None:
+    """Each must report something, and something of its own, or its hint would be shown to the wrong people."""
+    where = f"{master.path}: {question.title}"
+    for k, result in enumerate(seen, 1):
+        if result.state != "reported":
+            raise MasterError(f"{where}: wrong answer {k} reports nothing ({result.error or result.state})")
+        if difference(result.value, value, question.rel) is None:
+            raise MasterError(f"{where}: wrong answer {k} is right for the worked input; choose another worked input")
+        for j, other in enumerate(seen[: k - 1], 1):
+            if difference(result.value, other.value, question.rel) is None:
+                raise MasterError(f"{where}: wrong answers {j} and {k} report the same; choose another worked input")

@@ -25,6 +25,8 @@ __all__ = ["Master", "MasterError", "Question", "WrongAnswer", "role"]
 _SOLUTION = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION[^\n]*\n.*?^[ \t]*### END SOLUTION[^\n]*$")
 _HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS[^\n]*\n.*?^[ \t]*### END HIDDEN TESTS[^\n]*\n?")
 _MARKER = re.compile(r"### (BEGIN|END) (SOLUTION|HIDDEN TESTS)")
+_COMMON = ("import ", "from ", "def ", "with checks.withheld(", "###")
+"""Beginnings of lines that visible and hidden cells may share."""
 _AUTHOR_ONLY = {"wrong", "other", "hidden"}
 
 
@@ -177,13 +179,12 @@ class Master:
         notebook.metadata.pop("widgets", None)
         return notebook
 
-    def secrets(self) -> list[str]:
-        """Return the lines of solutions, hidden checks and wrong answers: none may stand in a released file."""
+    def secrets(self) -> set[str]:
+        """Return the telling lines of solutions, hidden checks and known answers: none may stand in a released file."""
         texts = [c.source for c in self.notebook.cells if role(c) in _AUTHOR_ONLY]
         texts += [m.group(0) for c in self.notebook.cells for m in _SOLUTION.finditer(c.source)]
-        released = {line.strip() for cell in self.student_version().cells for line in cell.source.splitlines()}
         lines = {line.strip() for text in texts for line in text.splitlines()}
-        return sorted(line for line in lines - released if len(line) >= 20)
+        return {line for line in lines if len(line) >= 20 and not line.startswith(_COMMON)}
 
 
 def _stub(source: str, title: str) -> str:

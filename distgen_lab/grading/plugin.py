@@ -9,6 +9,7 @@ and what happened goes, one JSON line per event, to the descriptor. Prints, warn
 nothing. A check scores only when its comparison took place and found no difference.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from queue import Empty
 from subprocess import DEVNULL
@@ -35,6 +37,8 @@ KEPT_BYTES = 4_000_000
 """Bytes of output kept of one cell; text and pictures beyond it are dropped, reports and errors are kept."""
 GRACE = 5.0
 """Seconds a cell has to end after it was interrupted at its limit."""
+LOST = 2.0
+"""Seconds to wait, once the cell has replied, for outputs that are still on their way."""
 
 _job: dict[str, Any] = {}
 
@@ -68,7 +72,7 @@ class WatchedKernel(RunningKernel):
             KernelDied: as soon as the process is gone.
             CellTimeout: at the limit; the cell is interrupted first, the kernel ended if that does not help.
         """
-        self.buffer, self.kept = [], 0
+        self.buffer, self.kept, self.running = [], 0, msg_id
         if self._reply_within(msg_id, self.limit):
             return
         self.km.interrupt_kernel()
@@ -89,27 +93,33 @@ class WatchedKernel(RunningKernel):
 
     def _replied(self, msg_id: str) -> bool:
         try:
-            return super().get_message("shell", timeout=0.05)["parent_header"].get("msg_id") == msg_id
+            return super().get_message("shell", timeout=0)["parent_header"].get("msg_id") == msg_id
         except Empty:
             return False
 
-    def _drain(self, limit: int = 1000) -> None:
-        """Move waiting outputs to the buffer; past ``KEPT_BYTES`` only what the verdict needs."""
-        for _ in range(limit):
-            try:
-                message = super().get_message("iopub", timeout=0)
-            except Empty:
-                return
-            size = len(str(message["content"]))
-            if self.kept + size <= KEPT_BYTES or _needed(message):
-                self.buffer.append(message)
-                self.kept += size
+    def _drain(self) -> None:
+        """Move outputs to the buffer as they come, for 50 ms at least; past ``KEPT_BYTES`` what the verdict needs."""
+        with contextlib.suppress(Empty):
+            for wait in chain([0.05], repeat(0, 2000)):
+                self._keep(super().get_message("iopub", timeout=wait))
+
+    def _keep(self, message: dict) -> None:
+        size = len(str(message["content"]))
+        if self.kept + size <= KEPT_BYTES or _needed(message):
+            self.buffer.append(message)
+            self.kept += size
 
     def get_message(self, stream: str, timeout: float | None = None) -> dict:
-        """Serve buffered outputs first."""
-        if stream == "iopub" and self.buffer:
+        """Serve buffered outputs first. If the end-of-cell message was lost in a flood, the reply stands for it."""
+        if stream != "iopub":
+            return super().get_message(stream, timeout)
+        if self.buffer:
             return self.buffer.pop(0)
-        return super().get_message(stream, timeout)
+        try:
+            return super().get_message(stream, min(timeout or LOST, LOST))
+        except Empty:
+            idle = {"msg_type": "status", "content": {"execution_state": "idle"}}
+            return idle | {"parent_header": {"msg_id": self.running}}
 
     def stop(self) -> None:
         """End the kernel with all its children, and remove its home."""

@@ -56,7 +56,7 @@ def _refuse_leaks(master: Master, draft: Path) -> None:
     """No line of a solution, a hidden check or a known wrong answer may stand in any exercise notebook."""
     secrets = master.secrets()
     for path in sorted(draft.glob("exercises/*.ipynb")):
-        text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
-        leak = next((line for line in secrets if line in text), None)
-        if leak:
-            raise MasterError(f"{master.path}: this line would ship in {path.name}: {leak!r}")
+        cells = nbformat.read(path, as_version=4).cells
+        leaks = secrets & {line.strip() for cell in cells for line in cell.source.splitlines()}
+        if leaks:
+            raise MasterError(f"{master.path}: this line would ship in {path.name}: {min(leaks)!r}")
