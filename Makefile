@@ -8,7 +8,7 @@ ROOT_FLAG := $(shell [ "$$(id -u 2>/dev/null)" = 0 ] && echo --allow-root)
 .PHONY: lab test check lint notebooks clean
 
 lab: $(VENV)/.installed  ## open JupyterLab on the first notebook (make lab ARGS=--no-browser for a server)
-	$(BIN)/jupyter lab $(ROOT_FLAG) notebooks/01_scale_arithmetic.ipynb $(ARGS)
+	$(BIN)/jupyter lab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/notebooks/01_scale_arithmetic.ipynb $(ARGS)
 
 test: $(VENV)/.installed-test  ## every test, nbval over notebooks/ and solutions/ included
 	$(BIN)/python -m pytest --nbval --nbval-kernel-name=python3 --nbval-cell-timeout=120 tests notebooks solutions $(ARGS)

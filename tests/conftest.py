@@ -24,9 +24,9 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_process_left_behind():
-    """Fail a test after which a process it started still runs, and end that process."""
+    """Fail a module whose tests leave a process running, and end that process."""
     me = psutil.Process()
     before = set(me.children(recursive=True))
     yield

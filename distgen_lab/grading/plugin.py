@@ -58,7 +58,7 @@ class WatchedKernel(RunningKernel):
 
     def __init__(self, kernel_name: str, cwd: str | None = None, startup_timeout: float = 60) -> None:
         """Start the kernel in a fresh folder; ``cwd`` is ignored."""
-        self.home = tempfile.mkdtemp(prefix="distgen-")
+        self.home = tempfile.mkdtemp(prefix="home-", dir=os.getcwd())
         self.buffer: list[dict] = []
         env = os.environ | {"HOME": self.home, "IPYTHONDIR": f"{self.home}/.ipython", "MPLBACKEND": "Agg"}
         quiet = {"stdout": DEVNULL, "stderr": DEVNULL}

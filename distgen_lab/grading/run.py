@@ -7,10 +7,12 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ class Job:
     seed: str = "0"
     workers: int = 1
     environment: dict[str, str] = field(default_factory=dict)
+    stop: threading.Event = field(default_factory=threading.Event)
 
     def settings(self, records: int) -> str:
         """Return the plugin's job as JSON."""
@@ -82,14 +85,19 @@ def run(job: Job, done: Callable[[str], None] = lambda name: None) -> Results:
     parts = [names[i :: job.workers] for i in range(job.workers) if names[i :: job.workers]]
     results: Results = {name: {} for name in names}
     with ThreadPoolExecutor(max(1, len(parts))) as pool:
-        for _ in pool.map(lambda part: _run_part(job, part, results, done), parts):
-            pass
+        running = [pool.submit(_run_part, job, part, results, done) for part in parts]
+        try:
+            for part in running:
+                part.result()
+        except BaseException:  # an interrupt, or a worker that did not start: the others end too
+            job.stop.set()
+            raise
     return results
 
 
 def _run_part(job: Job, names: list[str], results: Results, done: Callable[[str], None]) -> None:
     """Run notebooks one after the other; start again behind one that ended the worker."""
-    while names:
+    while names and not job.stop.is_set():
         current, finished = names[0], False
         for event in _worker(job, names):
             finished = finished or "end" in event
@@ -128,15 +136,14 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
                 process.stdin.write(job.settings(writer))
                 process.stdin.close()
             patience = STARTUP + max((q.seconds for q in job.questions), default=0.0)
-            events = _events(reader, patience)
+            events = _events(reader, patience, job.stop)
             first = next(events, None)
-            if first is None:
+            if first is None and not job.stop.is_set():
                 raise WorkerError(f"nbval did not start: {Path(folder, 'log').read_text('utf-8', 'replace')[-500:]}")
-            yield first
-            yield from events
+            yield from events if first is None else chain([first], events)
         finally:
             os.close(reader)
-            _end(process)
+            _end(process, 0.1 if job.stop.is_set() else 5.0)
 
 
 _COMMAND = [
@@ -161,10 +168,12 @@ def _environment(job: Job, folder: str) -> dict[str, str]:
     return kept | own | {SEED_VARIABLE: job.seed} | job.environment
 
 
-def _events(reader: int, patience: float) -> Iterator[dict[str, Any]]:
-    """Yield the JSON lines of a pipe until it closes or nothing comes for ``patience`` seconds."""
+def _events(reader: int, patience: float, stop: threading.Event) -> Iterator[dict[str, Any]]:
+    """Yield the JSON lines of a pipe until it closes, nothing comes for ``patience`` seconds, or ``stop`` is set."""
     text, deadline = b"", time.monotonic() + patience
-    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
+    while time.monotonic() < deadline and not stop.is_set():
+        if not select.select([reader], [], [], 0.2)[0]:
+            continue
         chunk = os.read(reader, 65536)
         if not chunk:
             return
@@ -173,10 +182,10 @@ def _events(reader: int, patience: float) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, lines)
 
 
-def _end(process: subprocess.Popen) -> None:
-    """End the worker if it still runs, with its kernels and what they started."""
+def _end(process: subprocess.Popen, patience: float) -> None:
+    """End the worker if it does not end by itself, with its kernels and what they started."""
     try:
-        process.wait(timeout=5)
+        process.wait(timeout=patience)
         return
     except subprocess.TimeoutExpired:
         family = psutil.Process(process.pid).children(recursive=True)
