@@ -148,16 +148,8 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
 
 _COMMAND = [
     *(sys.executable, "-P", "-m", "pytest", "-p", "nbval.plugin", "-p", "distgen_lab.grading.plugin"),
-    *(
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        os.devnull,
-        "--noconftest",
-        "--capture=no",
-        "--nbval-lax",
-        "--nbval-kernel-name=python3",
-    ),
+    *("-p", "no:cacheprovider", "-c", os.devnull, "--noconftest", "--capture=no", "--tb=no"),  # no source in the log
+    *("--nbval-lax", "--nbval-kernel-name=python3"),
 ]
 
 
