@@ -35,8 +35,8 @@ def make_master(path: Path, hidden: str = HIDDEN) -> None:
         cell(new_code_cell, 'checks.report("q1-1-visible", joined_width(["a", "bc"]))', "q1-1-visible", "visible",
              title="Exercise 1.1", points=2.0),
         cell(new_code_cell, f"### BEGIN HIDDEN TESTS\n{hidden}\n### END HIDDEN TESTS", "q1-1-hidden", "hidden"),
-        cell(new_raw_cell, "hint: that is the number of parts\ndef joined_width(parts): return len(parts)", "q1-1-wrong",
-             "wrong"),
+        cell(new_raw_cell, "hint: that is the number of parts\ndef joined_width(parts): return len(parts)",
+             "q1-1-wrong", "wrong"),
     ]  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}, "distgen": {"section": path.stem}}

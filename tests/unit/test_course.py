@@ -29,10 +29,11 @@ def test_the_nearest_course_wins_and_half_a_course_is_none(tmp_path):
     outer = make_course(tmp_path / "outer")
     inner = make_course(outer / "inner")
     (outer / "half" / "notebooks").mkdir(parents=True)
+    (outer / "other" / "exercises").mkdir(parents=True)
     (outer / "file" / "notebooks").mkdir(parents=True)
     (outer / "file" / "exercises").write_text("a file", encoding="utf-8")
     assert course_root(inner / "notebooks") == inner
-    assert course_root(outer / "half") == course_root(outer / "file") == outer
+    assert {course_root(outer / name) for name in ("half", "other", "file")} == {outer}
 
 
 def test_elsewhere_the_librarys_own_folder_is_the_course(tmp_path, repo, monkeypatch):

@@ -165,10 +165,7 @@ def test_a_fresh_python_is_asked_for_its_last_line():
 
 
 def test_a_python_that_hangs_is_given_up():
-    assert doctor._ask("input()", "sh", "-c", 'exec "$@" < /dev/zero', "sh", timeout=0.3) == (
-        1,
-        "no answer within 0.3 s",
-    )
+    assert doctor._ask("import os; os.read(os.pipe()[0], 1)", timeout=0.3) == (1, "no answer within 0.3 s")
 
 
 @pytest.mark.parametrize(
