@@ -89,6 +89,9 @@ def withheld(*functions: Callable | property) -> Iterator[None]:
     The refusal reaches every name bound to the function, an imported one too, because its code is what is exchanged.
     """
     plain = [f.fget if isinstance(f, property) else getattr(f, "__func__", f) for f in functions]
+    odd = next((f for f in plain if not hasattr(f, "__code__")), None)
+    if odd is not None:
+        raise TypeError(f"{odd!r} cannot be withheld; only functions and methods written in Python can")
     saved: list[tuple[Any, CodeType]] = [(f, f.__code__) for f in plain]
     try:
         for function, _ in saved:

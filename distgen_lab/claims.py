@@ -138,7 +138,7 @@ class Box:
     def _lines(self) -> list[tuple[str, str, str]]:
         """Label, text and code of each line; a line without text and code is left out."""
         one = self.claim
-        computed = one.computed if one.compute else f"nothing to compute ({one.checked})"
+        computed = one.computed if one.compute else ""
         lines = [
             ("Printed", f"{one.printed} ({one.verdict})", ""),
             ("Computed here", computed, one.compute or ""),

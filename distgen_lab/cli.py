@@ -4,11 +4,12 @@ Exit codes: 0 done, 1 done and something is not right (a check failed, a capabil
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from distgen_lab.course import CourseNotFound, course_root
+from distgen_lab.course import course_root
 
 __all__ = ["main"]
 
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.run(options)
-    except (UsageError, CourseNotFound, *_expected()) as error:
+    except (UsageError, *_expected()) as error:
         print(f"distgen {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -31,13 +32,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    """Errors whose message is meant for the user."""
-    from distgen_lab.grading.grade import GradingError
-    from distgen_lab.grading.master import MasterError
-    from distgen_lab.grading.run import WorkerError
-    from distgen_lab.grading.submission import UnreadableSubmission
-
-    return GradingError, MasterError, UnreadableSubmission, WorkerError, OSError
+    """Errors whose message is meant for the user; those of the grader only if it was loaded."""
+    names = {
+        "grade": "GradingError",
+        "master": "MasterError",
+        "run": "WorkerError",
+        "submission": "UnreadableSubmission",
+    }
+    loaded = ((sys.modules.get(f"distgen_lab.grading.{module}"), name) for module, name in names.items())
+    return (OSError, *(getattr(module, name) for module, name in loaded if module))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -109,8 +112,7 @@ def _grade(options: argparse.Namespace) -> int:
     from distgen_lab.grading.grade import find_submissions, grade, write_grades
     from distgen_lab.grading.run import default_workers
 
-    if (options.out / "grades.csv").exists() and not options.force:
-        raise UsageError(f"{options.out / 'grades.csv'} exists; name another folder, or say --force to replace it")
+    _check_out(options)
     if options.jobs is not None and options.jobs < 1:
         raise UsageError(f"--jobs is {options.jobs}; 1 or more is needed")
     submissions = find_submissions(options.submissions)
@@ -121,6 +123,18 @@ def _grade(options: argparse.Namespace) -> int:
     write_grades(rows, options.out)
     print(f"{len(submissions)} students, {len(rows)} rows: {options.out / 'grades.csv'}")
     return 0
+
+
+def _check_out(options: argparse.Namespace) -> None:
+    """Find out before a long run whether the result can be written."""
+    if options.out.exists() and not options.out.is_dir():
+        raise UsageError(f"{options.out} is a file; name a folder for the grades")
+    there = [name for name in ("grades.csv", "grades.json") if (options.out / name).exists()]
+    if there and not options.force:
+        raise UsageError(f"{options.out / there[0]} exists; name another folder, or say --force to replace it")
+    existing = next(folder for folder in (options.out, *options.out.resolve().parents) if folder.exists())
+    if not os.access(existing, os.W_OK):
+        raise UsageError(f"{existing} cannot be written to; name another folder for the grades")
 
 
 def _handed_in(masters: dict, submissions: dict[str, list[Path]]) -> dict:

@@ -14,13 +14,13 @@ class CourseNotFound(FileNotFoundError):
 def course_root(start: Path | None = None) -> Path:
     """Return the nearest folder, from ``start`` (the current one) upwards, with ``notebooks/`` and ``exercises/``.
 
-    Where there is none, the folder the library lies in is tried.
+    Where no ``start`` is given and there is none, the folder the library lies in is tried.
 
     Raises:
         CourseNotFound: if neither is a course.
     """
     here = (start or Path.cwd()).resolve()
-    candidates = [here, *here.parents, Path(__file__).resolve().parents[1]]
+    candidates = [here, *here.parents] if start else [here, *here.parents, Path(__file__).resolve().parents[1]]
     found = next((p for p in candidates if (p / "notebooks").is_dir() and (p / "exercises").is_dir()), None)
     if found is None:
         raise CourseNotFound(

@@ -3,13 +3,12 @@
 import importlib.metadata
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from distgen_lab.units import quantity
 
@@ -42,7 +41,8 @@ def examine() -> Iterator[Finding]:
         try:
             yield from check()
         except Exception as error:
-            yield Finding(BROKEN, check.__name__.strip("_"), f"{type(error).__name__}: {error}", INSTALL)
+            seen = " ".join(f"{type(error).__name__}: {error}".split())
+            yield Finding(BROKEN, check.__name__.strip("_"), seen, INSTALL)
 
 
 def _python() -> Iterator[Finding]:
@@ -69,19 +69,27 @@ def _kernel() -> Iterator[Finding]:
     except NoSuchKernel:
         yield Finding(MISSING, "kernel", "no kernel named python3", cure)
         return
-    same = argv[0] in ("python", "python3") or Path(argv[0]).absolute() == Path(sys.executable).absolute()
+    same = argv[0] in ("python", "python3") or _same_python(Path(argv[0]), Path(sys.executable))
     yield Finding(OK if same else BROKEN, "kernel", f"python3 runs {argv[0]}", cure)
+
+
+def _same_python(one: Path, two: Path) -> bool:
+    """The same interpreter of the same environment, under whatever name."""
+    return one.absolute().parent == two.absolute().parent and one.resolve() == two.resolve()
 
 
 def _ask(code: str, *launcher: str, timeout: float = 60) -> tuple[int, str]:
     """Run ``code`` in a fresh Python (so that nothing it breaks is ours); return exit status and last line."""
-    command = [*launcher, sys.executable, "-c", code]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    process = subprocess.Popen([*launcher, sys.executable, "-c", code], **pipes)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        out, error = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # what it started included
+        process.communicate()
         return 1, f"no answer within {timeout:g} s"
-    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return done.returncode, lines[-1] if lines else "no output"
+    lines = (error if process.returncode else out).strip().splitlines()
+    return process.returncode, lines[-1] if lines else "no output"
 
 
 _GLOO = """
@@ -130,6 +138,8 @@ def _mpi() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
+    import psutil
+
     cores = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else os.cpu_count() or 1
     yield Finding(OK if cores >= 2 else BROKEN, "cores", str(cores), "use a machine with 2 cores or more")
     memory = psutil.virtual_memory()

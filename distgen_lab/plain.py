@@ -5,8 +5,9 @@ judge, in another process, decodes JSON only: no pickles, and no objects whose `
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import count, islice
 from numbers import Integral, Real
 from typing import Any
 
@@ -40,10 +41,13 @@ def _encode(value: Any, budget: list[int], depth: int) -> Any:
     budget[0] -= 1
     if budget[0] < 0 or depth < 0:
         raise ValueError(f"the answer is too large: at most {MAX_ITEMS:,} items, nested at most 50 deep")
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        budget[0] -= len(value) // 100
+        return value if budget[0] >= 0 else _encode(value, budget, depth)
     if hasattr(value, "tolist"):  # numpy scalars and arrays, torch tensors
-        value = value.tolist()
+        value = value.tolist() if math.prod(value.shape) <= budget[0] else count(0)
     if isinstance(value, Real) and not isinstance(value, bool):
         return _number(value)
     return value if isinstance(value, bool) else _container(value, budget, depth - 1)
@@ -53,19 +57,34 @@ def _number(value: Real) -> int | float | str:
     """Return an int or a finite float; NaN and infinities as text."""
     if isinstance(value, Integral) or getattr(value, "denominator", None) == 1:
         return int(value)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
     return number if math.isfinite(number) else str(number)
 
 
 def _container(value: Any, budget: list[int], depth: int) -> Any:
     """Encode a dict with text keys or any iterable of values."""
     if isinstance(value, Mapping):
-        return {str(key): _encode(item, budget, depth) for key, item in value.items()}
+        names = [str(key) for key in value]
+        twice = next((name for name, times in Counter(names).items() if times > 1), None)
+        if twice is not None:
+            raise TypeError(f"two keys of a dict in the answer read {twice!r}; use text keys")
+        return {name: _encode(item, budget, depth) for name, item in zip(names, value.values(), strict=True)}
     if isinstance(value, set | frozenset):
-        value = sorted(value)
+        value = _sorted(value)
     if not isinstance(value, Iterable) or isinstance(value, bytes | bytearray):
         raise TypeError(f"the answer holds a {type(value).__name__}; numbers, text, lists and dicts can be reported")
     return [_encode(item, budget, depth) for item in islice(value, budget[0] + 1)]
+
+
+def _sorted(values: set | frozenset) -> list:
+    """A set in an order that does not depend on the run."""
+    try:
+        return sorted(values)
+    except TypeError as error:
+        raise TypeError("the answer holds a set whose items cannot be sorted; report a list") from error
 
 
 def difference(got: Any, want: Any, rel: float = REL, where: str = "") -> str | None:
@@ -120,5 +139,5 @@ def _container_difference(got: Any, want: list | dict, rel: float, where: str) -
 
 
 def _shorten(value: Any, limit: int = 60) -> str:
-    text = repr(value)
+    text = f"a number of {value.bit_length()} bits" if isinstance(value, int) and abs(value) > 10**400 else repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."

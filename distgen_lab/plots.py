@@ -5,6 +5,7 @@ Each function draws into the axes it is given, and returns them.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import cycle
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -35,18 +36,24 @@ def _plain_frame(ax: Axes) -> Axes:
 
 def landmarks(ax: Axes, rows: Iterable[Landmark]) -> Axes:
     """Draw parameters against year; unconfirmed figures are hollow."""
+    rows = list(rows)
     for row in rows:
         face = PALETTE["blue"] if row.published else "none"
         ax.scatter(row.year, row.parameters, color=PALETTE["blue"], facecolor=face, zorder=3)
         ax.annotate(row.name, (row.year, row.parameters), xytext=(6, -4), textcoords="offset points", fontsize=9)
-    ax.set(yscale="log", xlabel="year", ylabel="parameters", xlim=(2017.5, 2025.6))
+    ax.set(yscale="log", xlabel="year", ylabel="parameters", xlim=_with_room([row.year for row in rows]))
     ax.grid(axis="y", alpha=0.3)
     return _plain_frame(ax)
 
 
+def _with_room(years: Sequence[float]) -> tuple[float, float]:
+    """Limits with room for the name to the right of the last dot."""
+    return min(years) - 0.5, max(years) + 0.25 * (max(years) - min(years)) + 0.5
+
+
 def training_times(ax: Axes, devices: Sequence[int], seconds: dict[str, Sequence[float]]) -> Axes:
     """Draw training time against the number of devices, one line per label, with a month and a year marked."""
-    for (label, values), color in zip(seconds.items(), PALETTE.values(), strict=False):
+    for (label, values), color in zip(seconds.items(), cycle(PALETTE.values()), strict=False):
         ax.plot(devices, [value / DAY for value in values], color=color, label=label, marker="o", markersize=3)
     for name, mark in (("a month", 30.0), ("a year", YEAR / DAY)):
         ax.axhline(mark, color=PALETTE["grey"], linewidth=0.8, linestyle=":")

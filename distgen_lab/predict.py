@@ -7,6 +7,7 @@ A notebook makes one ``Guesses()``; before each answer stands a cell ``guess = N
 import html
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 from distgen_lab.units import duration, quantity
 
@@ -32,12 +33,14 @@ class Reveal:
     @property
     def factor(self) -> float | None:
         """Guess over answer; None without a guess."""
-        return None if self.guess is None else self.guess / self.answer
+        return None if self.guess is None or not self.answer else self.guess / self.answer
 
     def verdict(self) -> str:
         """Return how far off the guess is, in words."""
-        if self.factor is None:
+        if self.guess is None:
             return "no guess"
+        if self.factor is None:
+            return "too high"
         if abs(self.factor - 1) < 0.005:
             return "right"
         off = max(self.factor, 1 / self.factor)
@@ -47,6 +50,14 @@ class Reveal:
     def __repr__(self) -> str:
         said = "" if self.guess is None else f" (you guessed {_show(self.guess, self.unit)}: {self.verdict()})"
         return f"{self.name}: {_show(self.answer, self.unit)}{said}"
+
+
+def _is_positive(value: object) -> bool:
+    """A positive real number that a float can hold."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
+    except OverflowError:
+        return False
 
 
 class Guesses:
@@ -67,10 +78,9 @@ class Guesses:
         Raises:
             ValueError: if the guess is neither None nor a positive number.
         """
-        usable = isinstance(guess, int | float) and not isinstance(guess, bool)
-        if guess is not None and not (usable and math.isfinite(guess) and guess > 0):
-            raise ValueError(f"guess is {guess!r}; a positive number is needed, for example guess = 3e12, or None")
-        self._kept[name] = Reveal(name, guess, float(answer), unit)
+        if guess is not None and not _is_positive(guess):
+            raise ValueError(f"guess is {guess!r:.60}; a positive number is needed, for example guess = 3e12, or None")
+        self._kept[name] = Reveal(name, None if guess is None else float(guess), float(answer), unit)
         return self._kept[name]
 
     def summary(self) -> "Summary":

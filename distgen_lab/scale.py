@@ -6,6 +6,7 @@ The functions carry the chapter's equation names. N is parameters, D tokens, K d
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 
 __all__ = [
     "RECIPES", "ModelState", "Recipe", "ThreeWalls", "activation_tensor", "all_reduce_volume", "attention_flops",
@@ -55,9 +56,8 @@ def training_time(flops: float, devices: float, peak_flops: float, mfu: float = 
 
     With one device and an MFU of 1 this is the chapter's *Single GPU TIME*.
     """
-    if not 0 < mfu <= 1:
-        raise ValueError(f"mfu is {mfu}; a share of the peak, above 0 and at most 1, is needed")
-    return _positive("flops", flops) / (_positive("devices", devices) * _positive("peak_flops", peak_flops) * mfu)
+    rate = _positive("devices", devices) * _positive("peak_flops", peak_flops) * _share("mfu", mfu, " of the peak")
+    return _positive("flops", flops) / rate
 
 
 def mfu(parameters: float, tokens_per_second: float, devices: float, peak_flops: float) -> float:
@@ -65,14 +65,16 @@ def mfu(parameters: float, tokens_per_second: float, devices: float, peak_flops:
 
     The numerator is what the *model* needs; recomputed activations do not count (Chowdhery et al. 2022, appendix B).
     """
-    return training_flops(parameters, tokens_per_second) / (devices * _positive("peak_flops", peak_flops))
+    flops = training_flops(parameters, _positive("tokens_per_second", tokens_per_second))
+    return flops / (_positive("devices", devices) * _positive("peak_flops", peak_flops))
 
 
 def hfu(
     parameters: float, tokens_per_second: float, devices: float, peak_flops: float, recomputed: float = 1.0
 ) -> float:
     """Return hardware FLOP utilisation: MFU plus the share of the forward pass done again (1: full recomputation)."""
-    return mfu(parameters, tokens_per_second, devices, peak_flops) * (6 + 2 * recomputed) / 6
+    again = _not_negative("recomputed", recomputed)
+    return mfu(parameters, tokens_per_second, devices, peak_flops) * (6 + 2 * again) / 6
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ def kv_cache(
     335.54432
     """
     sizes = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim, "context": context, "batch": batch}
-    return 2.0 * math.prod(_positive(name, value) for name, value in sizes.items()) * bytes_per_value
+    sizes["bytes_per_value"] = bytes_per_value
+    return 2.0 * math.prod(_positive(name, value) for name, value in sizes.items())
 
 
 def kv_cache_latent(
@@ -159,10 +162,9 @@ def kv_cache_latent(
     Each layer keeps one compressed vector of ``latent`` values and one rotary key of ``rope`` values per token,
     whatever the number of heads.
     """
-    sizes = {"layers": layers, "context": context, "batch": batch, "latent": latent, "rope": rope}
-    for name, value in sizes.items():
-        _positive(name, value)
-    return float(layers) * context * batch * (latent + rope) * bytes_per_value
+    sizes = {"layers": layers, "context": context, "batch": batch, "bytes_per_value": bytes_per_value}
+    values = _positive("latent", latent) + _positive("rope", rope)
+    return float(values) * math.prod(_positive(name, value) for name, value in sizes.items())
 
 
 def all_reduce_volume(nbytes: float, workers: int) -> float:
@@ -174,27 +176,28 @@ def all_reduce_volume(nbytes: float, workers: int) -> float:
     >>> all_reduce_volume(350e9, 8) / 1e9
     612.5
     """
-    if workers < 1 or workers != int(workers):
-        raise ValueError(f"workers is {workers}; a whole number of at least 1 is needed")
-    return float(2 * Fraction(workers - 1, int(workers)) * Fraction(_positive("nbytes", nbytes)))
+    count = _positive("workers", workers)
+    if count != int(count):
+        raise ValueError(f"workers is {workers}; a whole number is needed")
+    return float(2 * Fraction(int(count) - 1, int(count)) * _exact(_positive("nbytes", nbytes)))
 
 
 def communication_time(volume: float, bandwidth: float) -> float:
     """Return the least seconds to move ``volume`` bytes at ``bandwidth`` bytes/s per direction (*COMM TIME*)."""
-    return volume / _positive("bandwidth", bandwidth)
+    return _not_negative("volume", volume) / _positive("bandwidth", bandwidth)
 
 
 def fewest_devices(nbytes: float, device_memory: float, usable: float = 1.0) -> int:
     """Return the fewest devices whose memory holds ``nbytes`` split evenly, if the share ``usable`` of each is free."""
-    if not 0 < usable <= 1:
-        raise ValueError(f"usable is {usable}; a share above 0 and at most 1 is needed")
-    each = Fraction(_positive("device_memory", device_memory)) * Fraction(usable)
-    return math.ceil(Fraction(_positive("nbytes", nbytes)) / each)
+    each = _exact(_positive("device_memory", device_memory)) * _exact(_share("usable", usable))
+    return math.ceil(_exact(_positive("nbytes", nbytes)) / each)
 
 
 def activation_tensor(channels: int, height: int, width: int, frames: int = 1, bytes_per_value: float = 2) -> float:
     """Return the bytes of one activation tensor of an image or video model."""
-    return float(channels * height * width * frames) * bytes_per_value
+    sizes = {"channels": channels, "height": height, "width": width, "frames": frames}
+    sizes["bytes_per_value"] = bytes_per_value
+    return float(math.prod(_positive(name, value) for name, value in sizes.items()))
 
 
 @dataclass(frozen=True)
@@ -245,6 +248,8 @@ def three_walls(
         mfu: share of the peak that the compute reaches.
         recipe: name of the memory recipe.
     """
+    for name, value in {"devices": devices, "network": network, "batch_tokens": batch_tokens}.items():
+        _positive(name, value)
     state = model_state(parameters, recipe)
     volume = all_reduce_volume(state.gradients, devices)
     return ThreeWalls(
@@ -260,6 +265,33 @@ def three_walls(
 
 def _positive(name: str, value: float) -> float:
     """Return ``value``, or say which argument is not a positive finite number."""
-    if isinstance(value, bool) or not math.isfinite(value) or value <= 0:
+    if not _is_finite(value) or value <= 0:
         raise ValueError(f"{name} is {value}; a positive number is needed")
     return value
+
+
+def _not_negative(name: str, value: float) -> float:
+    """Return ``value``, or say which argument is not a finite number of at least 0."""
+    if not _is_finite(value) or value < 0:
+        raise ValueError(f"{name} is {value}; a number of at least 0 is needed")
+    return value
+
+
+def _share(name: str, value: float, of: str = "") -> float:
+    """Return ``value``, or say which argument is not a share."""
+    if not _is_finite(value) or not 0 < value <= 1:
+        raise ValueError(f"{name} is {value}; a share{of}, above 0 and at most 1, is needed")
+    return value
+
+
+def _is_finite(value: float) -> bool:
+    """A real number (numpy's too) that a float can hold; a bool is none."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _exact(value: float) -> Fraction:
+    """The number as it is written: 0.7 is 7/10, not the binary fraction next to it."""
+    return Fraction(str(value.item() if hasattr(value, "item") else value))

@@ -5,6 +5,7 @@ Multiply by a constant of this module to enter a number (``80 * GB``), divide to
 """
 
 import math
+from collections.abc import Sequence
 
 __all__ = [
     "DAY", "GB", "GIB", "HOUR", "KB", "KIB", "MB", "MIB", "MS", "PFLOP", "TB", "TFLOP", "US", "YEAR",
@@ -18,8 +19,11 @@ US, MS = 1e-6, 1e-3
 HOUR, DAY = 3600.0, 86400.0
 YEAR = 365.25 * DAY
 
-_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_DURATIONS = ((YEAR, "years"), (DAY, "days"), (HOUR, "h"), (60.0, "min"), (1.0, "s"), (MS, "ms"), (US, "us"))
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_COUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_DURATIONS = (
+    *((YEAR, "years"), (DAY, "days"), (HOUR, "h"), (60.0, "min"), (1.0, "s"), (MS, "ms"), (US, "us"), (1e-9, "ns")),
+)
 
 
 def quantity(value: float, unit: str, digits: int = 3) -> str:
@@ -32,7 +36,7 @@ def quantity(value: float, unit: str, digits: int = 3) -> str:
     """
     if not math.isfinite(value) or abs(value) >= 1e21:
         return f"{value:.{digits}g} {unit}"
-    scale, prefix = next((p for p in _PREFIXES if abs(value) >= p[0] * (1 - 0.5 * 10**-digits)), (1.0, ""))
+    scale, prefix = _best(value, _PREFIXES, digits)
     return f"{_plain(value / scale, digits)} {prefix}{unit}"
 
 
@@ -42,7 +46,8 @@ def count(value: float, digits: int = 3) -> str:
     >>> count(175e9), count(1.8e12), count(8), count(2048)
     ('175 B', '1.8 T', '8', '2.05 k')
     """
-    return quantity(value, "", digits).replace("G", "B").rstrip()
+    scale, suffix = _best(value, _COUNTS, digits)
+    return f"{_plain(value / scale, digits)} {suffix}".rstrip()
 
 
 def duration(seconds: float, digits: int = 3) -> str:
@@ -53,12 +58,19 @@ def duration(seconds: float, digits: int = 3) -> str:
     """
     if not math.isfinite(seconds) or seconds == 0:
         return f"{seconds:g} s"
-    scale, name = next((d for d in _DURATIONS if abs(seconds) >= d[0]), (1e-9, "ns"))
+    scale, name = _best(seconds, _DURATIONS, digits)
     text = _plain(seconds / scale, digits)
     return f"{text} {name.removesuffix('s') if text == '1' and len(name) > 3 else name}"
 
 
+def _best(value: float, units: Sequence[tuple[float, str]], digits: int) -> tuple[float, str]:
+    """The largest unit in which the value, rounded to ``digits``, is at least 1; the smallest if there is none."""
+    rounded = abs(float(f"{value:.{digits}g}"))
+    nearly = 1 - 0.5 * 10**-digits  # 0.9996 s is 1 s in three digits
+    return next((unit for unit in units if rounded >= unit[0] * nearly), units[-1])
+
+
 def _plain(value: float, digits: int) -> str:
-    """Format to ``digits`` significant digits, never in scientific notation for numbers under 1e6."""
+    """Format to ``digits`` significant digits; large numbers with separators instead of an exponent."""
     text = f"{value:.{digits}g}"
-    return f"{float(text):,.0f}" if "e" in text and abs(value) < 1e6 else text
+    return f"{float(text):,.0f}" if "e" in text and 1 <= abs(value) < 1e6 else text

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Callable
+from html import escape
 from io import BytesIO
 from typing import Any
 
@@ -57,7 +58,7 @@ def panel(
         try:
             shown = data(**{name: control.value for name, control in controls.items()})
         except ValueError as error:
-            caption.value = f"<b>{error}</b>"
+            caption.value = f"<b>{escape(str(error))}</b>"
             return
         image.value = picture(lambda figure: draw(figure, shown), size)
         caption.value = words(shown)

@@ -46,7 +46,8 @@ def find_submissions(folder: Path) -> dict[str, list[Path]]:
         GradingError: if the folder is missing or holds neither.
     """
     if not folder.is_dir():
-        raise GradingError(f"{folder}: no such folder; name the folder that holds one folder or notebook per student")
+        what = "is a file" if folder.exists() else "does not exist"
+        raise GradingError(f"{folder} {what}; name the folder that holds one folder or one notebook per student")
     found = {}
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.name.startswith("."):

@@ -10,6 +10,7 @@ Cells carry nbgrader's metadata (schema 3) and, under ``distgen``, their role:
 """
 
 import copy
+import json
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -100,16 +101,17 @@ class Master:
 
     def _read(self) -> NotebookNode:
         try:
-            return nbformat.read(self.path, as_version=4)
+            raw = json.loads(self.path.read_text("utf-8"))
+            self._ids = [cell.get("id") for cell in raw["cells"]]  # nbformat renames a second one in silence
+            return nbformat.reads(json.dumps(raw), as_version=4)
         except Exception as error:
             raise MasterError(f"{self.path}: not a readable notebook ({type(error).__name__}: {error})") from error
 
     def _check_cells(self) -> None:
         """Ids occur once, and every region that begins also ends."""
-        ids = [cell.get("id") for cell in self.notebook.cells]
-        twice = sorted({i for i in ids if ids.count(i) > 1})
-        if twice:
-            raise MasterError(f"{self.path}: the cell id {twice[0]!r} occurs twice; give each cell its own")
+        twice = next((name for name in self._ids if self._ids.count(name) > 1), None)
+        if twice is not None:
+            raise MasterError(f"{self.path}: the cell id {twice!r} occurs twice; give each cell its own")
         for cell in self.notebook.cells:
             if _MARKER.search(_HIDDEN.sub("", _SOLUTION.sub("", cell.source))):
                 raise MasterError(f"{self.path}: cell {cell.id!r} has a BEGIN without its END, or an END alone")

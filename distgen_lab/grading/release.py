@@ -27,6 +27,7 @@ def release(root: Path, masters: dict[str, Master], out: Path) -> list[Path]:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FileExistsError(f"{out} exists; name a new folder")
+    out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = out.with_name(f".{out.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -49,6 +50,7 @@ def _fill(root: Path, masters: dict[str, Master], draft: Path) -> None:
             shutil.copy2(root / part, draft / part)
     for section, master in masters.items():
         nbformat.write(master.student_version(), draft / "exercises" / f"{section}.ipynb")
+    for master in masters.values():
         _refuse_leaks(master, draft)
 
 
@@ -56,7 +58,7 @@ def _refuse_leaks(master: Master, draft: Path) -> None:
     """No line of a solution, a hidden check or a known wrong answer may stand in any exercise notebook."""
     secrets = master.secrets()
     for path in sorted(draft.glob("exercises/*.ipynb")):
-        cells = nbformat.read(path, as_version=4).cells
-        leaks = secrets & {line.strip() for cell in cells for line in cell.source.splitlines()}
-        if leaks:
-            raise MasterError(f"{master.path}: this line would ship in {path.name}: {min(leaks)!r}")
+        text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
+        leak = min((line for line in secrets if line in text), default=None)
+        if leak:
+            raise MasterError(f"{master.path}: this line would ship in {path.name}: {leak!r}")

@@ -258,9 +258,6 @@ def test_what_cannot_be_withheld_raises_and_leaves_the_others_as_they_were(funct
     assert scale.mfu(1, 1, 1, 6.0) == 1.0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="bug: withheld() says \"no attribute '__code__'\" instead of what can be withheld"
-)
 @pytest.mark.parametrize("function", [len, checks.answer_key, scale.ModelState])
 def test_what_cannot_be_withheld_is_named_in_our_words(function):
     with pytest.raises((TypeError, ValueError), match="cannot be withheld"), withheld(function):

@@ -204,9 +204,9 @@ def test_box_and_text_say_the_same():
     assert 'href="errata.ipynb"' in box._repr_html_()
 
 
-def test_a_box_without_a_computation_says_so():
+def test_a_box_without_a_computation_has_no_line_for_it():
     box = check_the_book("sdxl-256-a100s")
-    assert "nothing to compute (looked up)" in repr(box)
+    assert "Computed here" not in repr(box) + box._repr_html_()
     assert "<code>" not in box._repr_html_()
 
 

@@ -48,7 +48,6 @@ def test_without_a_course_the_message_says_what_one_looks_like(tmp_path, monkeyp
     assert str(tmp_path) in str(caught.value) and isinstance(caught.value, FileNotFoundError)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: a start that does not exist is silently replaced by the library's folder")
 def test_a_folder_that_was_named_and_does_not_exist_is_an_error(tmp_path):
     with pytest.raises(CourseNotFound, match="missing"):
         course_root(tmp_path / "missing")

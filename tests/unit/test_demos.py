@@ -122,7 +122,6 @@ def test_an_error_that_is_no_sentence_for_the_reader_is_not_hidden():
         panel({"n": widgets.IntSlider()}, broken, lambda figure, n: None, str)
 
 
-@pytest.mark.xfail(strict=True, reason="bug: the sentence of an error is put into HTML as it is")
 def test_the_sentence_of_an_error_is_escaped():
     def refuse(n):
         raise ValueError("n < 4 is needed, not <i>")

@@ -67,7 +67,6 @@ def test_every_check_that_fails_is_a_line_and_the_others_go_on(monkeypatch):
     assert findings["numpy"].state == findings["Python"].state == OK
 
 
-@pytest.mark.xfail(strict=True, reason="bug: an error message of several lines makes a finding of several lines")
 def test_an_error_of_several_lines_is_still_one_line(monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("first\nsecond")
@@ -138,7 +137,6 @@ def test_no_kernel_is_missing(monkeypatch):
     assert (found.state, found.seen) == (MISSING, "no kernel named python3") and "ipykernel install" in found.cure
 
 
-@pytest.mark.xfail(strict=True, reason="bug: bin/python3 of the same environment counts as another Python")
 def test_another_name_of_this_python_is_this_python(monkeypatch, tmp_path):
     for name in ("python", "python3"):
         (tmp_path / name).symlink_to(sys.executable)
@@ -272,9 +270,6 @@ def test_the_doctor_runs_without_the_packages_it_looks_for(package):
     assert_doctor_survives(package)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="bug: the doctor and the command line import psutil, so its absence is a traceback"
-)
 def test_the_doctor_runs_without_psutil():
     assert_doctor_survives("psutil")
 
