@@ -5,7 +5,7 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 ARGS ?=
 ROOT_FLAG := $(shell [ "$$(id -u 2>/dev/null)" = 0 ] && echo --allow-root)
 
-.PHONY: lab test check lint notebooks clean
+.PHONY: lab test check lint fix notebooks clean
 
 lab: $(VENV)/.installed  ## open JupyterLab on the first notebook (make lab ARGS=--no-browser for a server)
 	$(BIN)/jupyter lab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/notebooks/01_scale_arithmetic.ipynb $(ARGS)
@@ -18,7 +18,13 @@ check: lint  ## the fast part of the tests: under 3 minutes, before every commit
 
 lint: $(VENV)/.installed-test  ## ruff and the notebook format checker
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet distgen_lab tests
 	$(BIN)/python -m distgen_lab.notebooks check
+
+fix: $(VENV)/.installed-test  ## put code and notebooks into the course's form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format distgen_lab tests
+	$(BIN)/python -m distgen_lab.notebooks fix
 
 notebooks: $(VENV)/.installed-test  ## run notebooks and solutions, store outputs, generate exercises
 	$(BIN)/python -m distgen_lab.notebooks build $(ARGS)
