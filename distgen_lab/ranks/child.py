@@ -1,0 +1,129 @@
+"""What runs in a rank that the fork server made: set up, call the function, hand back what came of it."""
+
+import os
+import random
+import signal
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MOST_BYTES", "Order", "run_rank"]
+
+MOST_BYTES = 256 * 2**20
+"""Largest pickled value a rank may return."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a rank is told: which it is, where the folder of this launch lies, and the pickled function."""
+
+    rank: int
+    ranks: int
+    backend: str
+    folder: Path
+    payload: bytes
+    seed: int | None
+    timeout: float
+    record: bool
+
+
+def run_rank(order: Order, pipe: Connection) -> None:
+    """Run one rank to its end. Never returns: no interpreter shut-down can hang or complain."""
+    try:
+        _watch_parent()
+        _redirect(order.folder / f"{order.rank}.out")
+        answer = _answer(order)
+    except BaseException as error:
+        answer = _describe(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pipe.send_bytes(answer)
+    wait([pipe], timeout=order.timeout)  # until all have finished: an early exit would cut the others' connections
+    os._exit(0)
+
+
+def _watch_parent() -> None:
+    """End with the process that asked for us, even while blocked in C; ignore its Ctrl-C, which it handles for us."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sentinel = parent_process().sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _redirect(path: Path) -> None:
+    """Send standard output and error, those of C code too, to a file."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for descriptor in (1, 2):
+        os.dup2(file, descriptor)
+    sys.stdout = os.fdopen(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _answer(order: Order) -> bytes:
+    """Join the process group, call the function, and pickle its value."""
+    import cloudpickle
+
+    _join(order)
+    function, args = cloudpickle.loads(order.payload)
+    value = function(*args)
+    try:
+        answer = cloudpickle.dumps(("value", value))
+    except Exception as error:
+        kind = type(value).__name__
+        raise TypeError(f"what rank {order.rank} returned (a {kind}) cannot be sent back: {error}") from None
+    if len(answer) > MOST_BYTES:
+        size = f"{len(answer) / 2**20:,.0f} MiB, at most {MOST_BYTES / 2**20:,.0f} can be sent back"
+        raise ValueError(f"what rank {order.rank} returned takes {size}; return a part or a summary of it")
+    return answer
+
+
+def _join(order: Order) -> None:
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+
+    from distgen_lab.ranks.record import Recorder, record_torch
+
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(order.rank), "WORLD_SIZE": str(order.ranks), "LOCAL_RANK": str(order.rank)}
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if order.seed is not None:
+        torch.manual_seed(order.seed + order.rank)
+        random.seed(order.seed + order.rank)
+    if order.record:
+        record_torch(Recorder(order.folder / f"{order.rank}.events", order.rank, _library("torch")))
+    if order.backend == "nccl":
+        torch.cuda.set_device(order.rank)
+    store = f"file://{order.folder / 'store'}"
+    limit = timedelta(seconds=order.timeout + 60)  # the launcher's deadline comes first, and explains
+    dist.init_process_group(order.backend, init_method=store, rank=order.rank, world_size=order.ranks, timeout=limit)
+
+
+def _library(name: str) -> str:
+    """The folder of an imported library: its frames are not the caller's."""
+    module = sys.modules.get(name)
+    return os.path.dirname(os.path.abspath(module.__file__)) + os.sep if module else "\0"
+
+
+def _describe(error: BaseException) -> bytes:
+    """An exception as plain data: its type, text and frames; the launcher adds the source lines it knows."""
+    import pickle
+
+    here = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    frames: list[tuple[str, int, str]] = [
+        (frame.filename, frame.lineno or 0, frame.name)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((here, _library("torch")))
+    ]
+    facts: dict[str, Any] = {"type": type(error).__name__, "text": str(error), "frames": frames}
+    return pickle.dumps(("error", facts))
