@@ -1,10 +1,11 @@
-"""The command ``distgen``: doctor, check, release, grade.
+"""The command ``distgen``: doctor, check, release, grade, bench.
 
 Exit codes: 0 done, 1 done and something is not right (a check failed, a capability is broken), 2 used wrongly.
 """
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,16 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument("--seed", default="0", help="seed of the graded inputs (default 0)")
     grade.add_argument("-j", "--jobs", type=int, help="notebooks run at a time (default: one a core)")
     grade.add_argument("--force", action="store_true", help="replace grades that are already in GRADES")
+    bench = _command(commands, "bench", _bench, "time a collective on real ranks, in the manner of nccl-tests")
+    bench.add_argument("op", metavar="OPERATION", help="all_reduce, all_gather, reduce_scatter, broadcast, ...")
+    bench.add_argument("--ranks", type=int, default=2)
+    bench.add_argument("--backend", default="auto", help="auto, gloo, nccl or mpi")
+    bench.add_argument("--min", type=_bytes, default=64, metavar="BYTES", help="smallest size, e.g. 64 or 4KiB")
+    bench.add_argument("--max", type=_bytes, default=4 * 2**20, metavar="BYTES", help="largest size, e.g. 4MiB")
+    bench.add_argument("--factor", type=int, default=4, help="each size is that many times the one before")
+    bench.add_argument("--repeats", type=int, default=20)
+    bench.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows as CSV")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
     for command in (release, grade):
         command.add_argument("--course", type=Path, help="the course folder, if it is not this one")
         command.add_argument(
@@ -148,6 +159,36 @@ def _handed_in(masters: dict, submissions: dict[str, list[Path]]) -> dict:
         except UnreadableSubmission:
             continue
     return {name: master for name, master in masters.items() if name in seen} or masters
+
+
+def _bytes(text: str) -> int:
+    """A number of bytes, with or without a unit such as kB, MiB."""
+    found = re.fullmatch(r"(\d+)\s*(?:([kKMG])(i?)B?)?", text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 65536, 64kB or 64KiB")
+    number, prefix, binary = found.groups()
+    return int(number) * (1024 if binary else 1000) ** (" KMG".index(prefix.upper()) if prefix else 0)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from distgen_lab import bench
+
+    for path in (path for path in (options.csv, options.json) if path and path.exists()):
+        raise UsageError(f"{path} exists; name another file")
+    rows = []
+    try:
+        steps = bench.sizes(options.min, options.max, options.factor)
+        for row in bench.sweep(options.op, steps, options.ranks, options.backend, options.repeats):
+            print(row if rows else f"{row.op}, {row.ranks} ranks, {row.backend}\n{bench.HEADER}\n{row}", flush=True)
+            rows.append(row)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    finally:  # an interrupt keeps the rows that are there
+        for path, text in ((options.csv, bench.to_csv), (options.json, bench.to_json)):
+            if path and rows:
+                path.write_text(text(rows), encoding="utf-8")
+    print(fit if (fit := bench.fit_rows(rows)) else "three sizes are needed for a fit")
+    return 1 if any(row.wrong for row in rows) else 0
 
 
 def _progress(text: str) -> None:

@@ -12,6 +12,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from distgen_lab.alphabeta import Link
+
 __all__ = ["MOST_BYTES", "Order", "run_rank"]
 
 MOST_BYTES = 256 * 2**20
@@ -30,6 +32,7 @@ class Order:
     seed: int | None
     timeout: float
     record: bool
+    network: Link | None = None
 
 
 def run_rank(order: Order, pipe: Connection) -> None:
@@ -92,6 +95,7 @@ def _join(order: Order) -> None:
     import torch
     import torch.distributed as dist
 
+    from distgen_lab.ranks.network import EmulatedNetwork
     from distgen_lab.ranks.record import Recorder, record_torch
 
     torch.set_num_threads(1)
@@ -100,8 +104,12 @@ def _join(order: Order) -> None:
     if order.seed is not None:
         torch.manual_seed(order.seed + order.rank)
         random.seed(order.seed + order.rank)
-    if order.record:
-        record_torch(Recorder(order.folder / f"{order.rank}.events", order.rank, _library("torch")))
+    events = order.folder / f"{order.rank}.events"
+    recorder = Recorder(events, order.rank, _library("torch")) if order.record else None
+    link = order.network
+    network = link and EmulatedNetwork(link, dist.isend, dist.irecv, order.rank, order.folder)
+    if recorder or network:
+        record_torch(recorder, network)
     if order.backend == "nccl":
         torch.cuda.set_device(order.rank)
     store = f"file://{order.folder / 'store'}"

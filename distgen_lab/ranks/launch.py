@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from distgen_lab.alphabeta import Link
 from distgen_lab.ranks import diagnose
 from distgen_lab.ranks.child import Order, run_rank
 from distgen_lab.ranks.diagnose import Rank
@@ -67,6 +68,7 @@ def launch(
     timeout: float = 60.0,
     seed: int | None = None,
     record: bool = True,
+    network: Link | None = None,
 ) -> Run:
     """Run ``function(*args)`` on ``ranks`` processes with ``torch.distributed`` initialised; return their results.
 
@@ -81,6 +83,7 @@ def launch(
         timeout: seconds after which ranks that still run are ended.
         seed: if given, rank r starts with torch and Python seeded to ``seed + r``.
         record: note what each rank sends, receives and takes part in (``result.events``).
+        network: send every message through an *emulated* link: it ends no earlier than alpha + n beta.
 
     Raises:
         LaunchError: if the ranks cannot be started as asked.
@@ -90,7 +93,7 @@ def launch(
     backend = _checked(ranks, backend, timeout)
     payload = _pickled(function, args)
     with _folder() as folder:
-        orders = [Order(r, ranks, backend, folder, payload, seed, timeout, record) for r in range(ranks)]
+        orders = [Order(r, ranks, backend, folder, payload, seed, timeout, record, network) for r in range(ranks)]
         team = _Team(orders, timeout)
         try:
             team.run()

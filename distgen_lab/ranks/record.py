@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from inspect import signature
+from inspect import Signature, signature
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from distgen_lab.ranks.network import EmulatedNetwork
 from distgen_lab.timeline import Span
 
 __all__ = ["RecordedWork", "Recorder", "read_spans", "record_torch"]
@@ -116,30 +117,36 @@ class RecordedWork:
 _POINT_TO_POINT = {"send": "dst", "isend": "dst", "recv": "src", "irecv": "src"}
 _ROOTS = {"broadcast": "src", "reduce": "dst", "gather": "dst", "scatter": "src", "broadcast_object_list": "src"}
 _DATA = {
-    "all_gather_into_tensor": "input_tensor", "reduce_scatter": "input_list", "reduce_scatter_tensor": "input",
-    "all_to_all": "input_tensor_list", "all_to_all_single": "input",
+    "all_gather_into_tensor": "input_tensor", "all_gather_single": "input_tensor", "reduce_scatter": "input_list",
+    "reduce_scatter_tensor": "input", "reduce_scatter_single": "input", "all_to_all": "input_tensor_list",
+    "all_to_all_single": "input",
 }  # fmt: skip
 _COLLECTIVES = (
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
-    "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "gather", "scatter", "barrier", "monitored_barrier",
-    "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list",
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_single", "reduce_scatter",
+    "reduce_scatter_tensor", "reduce_scatter_single", "all_to_all", "all_to_all_single", "gather", "scatter", "barrier",
+    "monitored_barrier", "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list",
 )  # fmt: skip
 
 
-def record_torch(recorder: Recorder) -> None:
-    """Replace the communication functions of ``torch.distributed`` by ones that record, under both their names."""
+def record_torch(recorder: Recorder | None, network: EmulatedNetwork | None = None) -> None:
+    """Replace the communication functions of ``torch.distributed``, under both their names.
+
+    The new ones record (unless ``recorder`` is None) and, if there is a ``network``, send through it.
+    """
     import torch.distributed as dist
     from torch.distributed import distributed_c10d
 
-    for name in (*_POINT_TO_POINT, *_COLLECTIVES):
-        recorded = _recorded(recorder, name, getattr(distributed_c10d, name))
+    for name in (name for name in (*_POINT_TO_POINT, *_COLLECTIVES) if hasattr(distributed_c10d, name)):
+        original = getattr(distributed_c10d, name)
+        function = (network and network.replace(name)) or original
+        if recorder is not None:
+            function = _recorded(recorder, name, function, signature(original))
         for module in (dist, distributed_c10d):
-            setattr(module, name, recorded)
+            setattr(module, name, function)
 
 
-def _recorded(recorder: Recorder, name: str, original: Callable) -> Callable:
+def _recorded(recorder: Recorder, name: str, original: Callable, shape: Signature) -> Callable:
     """Wrap one function; what it calls in turn is not recorded again."""
-    shape = signature(original)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if recorder.busy:
