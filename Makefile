@@ -1,4 +1,4 @@
-# Two commands do everything: `make lab` opens the course, `make test` runs every test.
+# `make lab` opens the course; `make test` runs every test (where the tests are).
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
@@ -8,7 +8,20 @@ ROOT_FLAG := $(shell [ "$$(id -u 2>/dev/null)" = 0 ] && echo --allow-root)
 .PHONY: lab test check lint fix notebooks clean
 
 lab: $(VENV)/.installed  ## open JupyterLab on the first notebook (make lab ARGS=--no-browser for a server)
-	$(BIN)/jupyter lab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/notebooks/01_scale_arithmetic.ipynb $(ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter lab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/notebooks/01_scale_arithmetic.ipynb $(ARGS)
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(f'Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: make lab PYTHON=python3.11' if v < (3, 11) else 0)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	mkdir -p $(VENV)/share/jupyter/lab/settings
+	cp distgen_lab/data/lab_overrides.json $(VENV)/share/jupyter/lab/settings/overrides.json
+	@touch $@
+
+clean:  ## remove what the commands above made
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+# For developers of the course; the class gets what stands above.
 
 test: $(VENV)/.installed-test  ## every test, nbval over notebooks/ and solutions/ included
 	$(BIN)/python -m pytest --nbval --nbval-kernel-name=python3 --nbval-cell-timeout=120 tests notebooks solutions $(ARGS)
@@ -29,17 +42,6 @@ fix: $(VENV)/.installed-test  ## put code and notebooks into the course's form
 notebooks: $(VENV)/.installed-test  ## run notebooks and solutions, store outputs, generate exercises
 	$(BIN)/python -m distgen_lab.notebooks build $(ARGS)
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(f'Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: make lab PYTHON=python3.11' if v < (3, 11) else 0)"
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
-	mkdir -p $(VENV)/share/jupyter/lab/settings
-	cp distgen_lab/data/lab_overrides.json $(VENV)/share/jupyter/lab/settings/overrides.json
-	@touch $@
-
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test]"
 	@touch $@
-
-clean:  ## remove what the commands above made
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -9,9 +9,10 @@ inputs, drawn from a seed.
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, reduce
+from importlib import import_module
 from importlib.resources import files
 from types import CodeType
 from typing import Any
@@ -83,15 +84,19 @@ def rng(check_id: str) -> random.Random:
 
 
 @contextmanager
-def withheld(*functions: Callable | property) -> Iterator[None]:
-    """While the block runs, the named library functions refuse to answer: the exercise asks for them.
+def withheld(*names: str) -> Iterator[None]:
+    """While the block runs, the named functions of the library refuse to answer: the exercise asks for them.
 
-    The refusal reaches every name bound to the function, an imported one too, because its code is what is exchanged.
+    A reminder, not a lock: it reaches every name bound to a function, an imported one too, because its code is what is
+    exchanged, but who means to get round it can.
+
+    Args:
+        names: functions and methods, e.g. ``"scale.kv_cache"``, ``"models.ModelShape.from_config"``.
+
+    Raises:
+        TypeError: for something whose code cannot be exchanged (a class, a built-in function).
     """
-    plain = [f.fget if isinstance(f, property) else getattr(f, "__func__", f) for f in functions]
-    odd = next((f for f in plain if not hasattr(f, "__code__")), None)
-    if odd is not None:
-        raise TypeError(f"{odd!r} cannot be withheld; only functions and methods written in Python can")
+    plain = [_code_owner(name) for name in names]
     saved: list[tuple[Any, CodeType]] = [(f, f.__code__) for f in plain]
     try:
         for function, _ in saved:
@@ -100,6 +105,16 @@ def withheld(*functions: Callable | property) -> Iterator[None]:
     finally:
         for function, code in saved:
             function.__code__ = code
+
+
+def _code_owner(name: str) -> Any:
+    """The Python function of that name in the library."""
+    module, _, path = name.partition(".")
+    found = reduce(getattr, path.split("."), import_module(f"distgen_lab.{module}"))
+    found = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+    if not hasattr(found, "__code__"):
+        raise TypeError(f"{name} cannot be withheld; only functions and methods written in Python can")
+    return found
 
 
 def _refuse(*args: Any, **kwargs: Any) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from distgen_lab import __version__
 from distgen_lab.course import course_root
 
 __all__ = ["main"]
@@ -46,6 +47,7 @@ def _expected() -> tuple[type[Exception], ...]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="distgen", description="DistGen Lab: check, release and grade the course.")
+    parser.add_argument("--version", action="version", version=f"DistGen Lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _command(commands, "doctor", _doctor, "say what this machine can do and how to mend what is missing")
     check = _command(commands, "check", _check, "run your exercise notebook in a fresh kernel and get feedback")
@@ -103,7 +105,7 @@ def _masters(options: argparse.Namespace) -> dict:
     paths = sorted((root / "solutions").glob("*.ipynb"))
     if not paths:
         raise UsageError(f"{root / 'solutions'} holds no notebooks; release and grade need the instructor's copy")
-    asked = options.section or [""]
+    asked = [f"{int(name):02}" if name.isdigit() else name for name in options.section or [""]]
     for name in asked:
         if not any(path.stem.startswith(name) for path in paths):
             raise UsageError(f"no section is called {name!r}; there are: {', '.join(p.stem for p in paths)}")
@@ -143,6 +145,8 @@ def _check_out(options: argparse.Namespace) -> None:
     there = [name for name in ("grades.csv", "grades.json") if (options.out / name).exists()]
     if there and not options.force:
         raise UsageError(f"{options.out / there[0]} exists; name another folder, or say --force to replace it")
+    if options.out.resolve().is_relative_to(options.submissions.resolve()):
+        raise UsageError(f"{options.out} lies in the submissions; name a folder outside them for the grades")
     existing = next(folder for folder in (options.out, *options.out.resolve().parents) if folder.exists())
     if not os.access(existing, os.W_OK):
         raise UsageError(f"{existing} cannot be written to; name another folder for the grades")

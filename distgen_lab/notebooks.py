@@ -20,6 +20,7 @@ from nbformat import NotebookNode
 
 from distgen_lab.course import course_root
 from distgen_lab.grading.grade import GradingError
+from distgen_lab.grading.key import key_path, make_key
 from distgen_lab.grading.master import Master, MasterError, role
 from distgen_lab.grading.run import WorkerError
 
@@ -140,9 +141,11 @@ def write(notebook: NotebookNode, path: Path) -> None:
     path.write_text(nbformat.writes(canonical(notebook)) + "\n", encoding="utf-8")
 
 
-def generate(master: Master, path: Path) -> None:
-    """Write the exercise notebook of a master."""
-    write(master.student_version(), path)
+def generate(master: Master, folder: Path) -> None:
+    """Write the exercise notebook of a master into ``exercises/``, and the copy of it that travels with the library."""
+    for place in (folder, key_path(master.section).parents[1] / "exercises"):
+        place.mkdir(exist_ok=True)
+        write(master.student_version(), place / master.path.name)
 
 
 def paths_of(root: Path, *folders: str) -> list[Path]:
@@ -172,13 +175,11 @@ def _run(paths: list[Path]) -> int:
 
 def _build(paths: list[Path]) -> int:
     """Run what is not generated; for solutions make the key first, then the exercises."""
-    from distgen_lab.grading.key import make_key
-
     for path in (p for p in paths if p.parent.name != "exercises"):
         if path.parent.name == "solutions":
             print(f"making the key of {path}", flush=True)
             make_key(Master(path))
-            generate(Master(path), path.parents[1] / "exercises" / path.name)
+            generate(Master(path), path.parents[1] / "exercises")
         _run([path])
     return 0
 

@@ -139,5 +139,7 @@ def _container_difference(got: Any, want: list | dict, rel: float, where: str) -
 
 
 def _shorten(value: Any, limit: int = 60) -> str:
+    if isinstance(value, float):
+        return f"{value:,.10g}"
     text = f"a number of {value.bit_length()} bits" if isinstance(value, int) and abs(value) > 10**400 else repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."

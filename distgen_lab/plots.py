@@ -15,13 +15,27 @@ from distgen_lab.history import Landmark
 from distgen_lab.scale import ModelState, ThreeWalls
 from distgen_lab.units import DAY, GB, HOUR, YEAR, duration, quantity
 
-__all__ = ["PALETTE", "axes", "bars", "landmarks", "model_states", "step_times", "three_walls", "training_times"]
+__all__ = [
+    "PALETTE",
+    "PATIENCE",
+    "axes",
+    "bars",
+    "landmarks",
+    "model_states",
+    "step_times",
+    "three_walls",
+    "training_times",
+]
 
 PALETTE = {
     "blue": "#0072B2", "orange": "#E69F00", "green": "#009E73", "red": "#D55E00", "purple": "#CC79A7",
     "sky": "#56B4E9", "grey": "#7F7F7F",
 }  # fmt: skip
 """Okabe and Ito's colours, told apart by colour-blind readers."""
+
+
+PATIENCE = YEAR / 4
+"""A training run that takes longer counts as one that hits the compute wall."""
 
 
 def axes(height: float = 2.9, width: float = 6.6) -> Axes:
@@ -80,9 +94,14 @@ def model_states(ax: Axes, states: dict[str, ModelState], device_memory: float) 
 def bars(
     ax: Axes, values: dict[str, float], unit: str, limit: tuple[str, float] | None = None, log: bool = False
 ) -> Axes:
-    """Draw one labelled horizontal bar per entry, on a logarithmic scale if asked; ``limit`` is a named line."""
-    shown = ax.barh(list(values), list(values.values()), color=PALETTE["blue"])
-    ax.bar_label(shown, [quantity(value, unit) for value in values.values()], padding=3, fontsize=9)
+    """Draw one labelled horizontal bar per entry; on a logarithmic scale a dot, for there a length means nothing."""
+    if log:
+        ax.plot(list(values.values()), list(values), "o", color=PALETTE["blue"])
+        ax.grid(axis="x", alpha=0.3)
+    else:
+        ax.barh(list(values), list(values.values()), color=PALETTE["blue"])
+    for name, value in values.items():
+        ax.annotate(quantity(value, unit), (value, name), xytext=(8, 0), textcoords="offset points", va="center")
     if limit:
         ax.axvline(limit[1], color=PALETTE["red"], linestyle="--", label=limit[0])
         ax.legend(frameon=False, fontsize=8, loc="lower right")
@@ -93,10 +112,10 @@ def bars(
     return _plain_frame(ax)
 
 
-def step_times(ax: Axes, devices: Sequence[int], compute: Sequence[float], communication: Sequence[float]) -> Axes:
-    """Draw compute and communication seconds of a step against the number of devices."""
-    ax.plot(devices, compute, color=PALETTE["blue"], label="compute")
-    ax.plot(devices, communication, color=PALETTE["orange"], label="gradient all-reduce")
+def step_times(ax: Axes, devices: Sequence[int], seconds: dict[str, Sequence[float]]) -> Axes:
+    """Draw seconds of a step's parts against the number of devices, one line per label."""
+    for (label, values), color in zip(seconds.items(), cycle(PALETTE.values()), strict=False):
+        ax.plot(devices, values, color=color, label=label)
     ax.set(xscale="log", yscale="log", xlabel="devices", ylabel="seconds a step")
     ax.legend(frameon=False)
     return _plain_frame(ax)
@@ -110,7 +129,7 @@ def three_walls(panels: Sequence[Axes], walls: ThreeWalls) -> None:
     _verdict(memory, walls.fits)
     marks = [HOUR, DAY, 30 * DAY, YEAR, 100 * YEAR, 1e4 * YEAR]
     _wall(compute, "Time to train", {"training": walls.seconds}, marks, duration)
-    _verdict(compute, walls.seconds < YEAR / 4)
+    _verdict(compute, walls.seconds < PATIENCE)
     step = {"compute": walls.step_compute, "all-reduce": walls.step_communication}
     _wall(network, "One step", step, [1e-3, 1.0, 60.0, HOUR, DAY], duration)
     _verdict(network, walls.step_communication < walls.step_compute)

@@ -21,6 +21,10 @@ def _show(value: float, unit: str) -> str:
     return quantity(value, unit) if unit else f"{value:.4g}"
 
 
+MUCH = 1e6
+"""A guess off by more than this was made in another unit."""
+
+
 @dataclass(frozen=True)
 class Reveal:
     """An answer beside the reader's guess (None: no guess was made)."""
@@ -44,6 +48,8 @@ class Reveal:
         if abs(self.factor - 1) < 0.005:
             return "right"
         off = max(self.factor, 1 / self.factor)
+        if off > MUCH:
+            return f"far off: is your guess in {self.unit or 'the unit asked for'}?"
         size = f"{off:.1f} times" if off >= 2 else f"{abs(self.factor - 1):.0%}"
         return f"{size} too {'high' if self.factor > 1 else 'low'}"
 
@@ -102,6 +108,7 @@ class Summary:
     def headline(self) -> str:
         """Return the typical factor by which the guesses are off."""
         factors = [max(r.factor, 1 / r.factor) for r in self.reveals if r.factor is not None]
+        factors = [min(factor, MUCH) for factor in factors]
         if not factors:
             return f"No guesses yet: change `guess = None` in the {len(self.reveals)} guess cells and run again."
         typical = math.exp(sum(map(math.log, factors)) / len(factors))

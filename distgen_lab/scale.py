@@ -63,7 +63,8 @@ def training_time(flops: float, devices: float, peak_flops: float, mfu: float = 
 def mfu(parameters: float, tokens_per_second: float, devices: float, peak_flops: float) -> float:
     """Return model FLOP utilisation (*MFU*): 6N x tokens/s over the peak of all devices.
 
-    The numerator is what the *model* needs; recomputed activations do not count (Chowdhery et al. 2022, appendix B).
+    The numerator is what the *model* needs; recomputed activations do not count. Chowdhery et al. 2022, appendix B, add
+    attention's own products (:func:`attention_flops`) to 6N; at a long context they matter.
     """
     flops = training_flops(parameters, _positive("tokens_per_second", tokens_per_second))
     return flops / (_positive("devices", devices) * _positive("peak_flops", peak_flops))

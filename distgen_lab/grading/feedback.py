@@ -1,19 +1,27 @@
-"""``distgen check``: run a student's own notebook from top to bottom in a fresh kernel and answer in words."""
+"""``distgen check``: run a student's answers in a fresh kernel, as grading will, and answer in words."""
 
+from importlib.resources import as_file, files
 from pathlib import Path
 
-from nbformat.v4 import new_code_cell, new_notebook
-
-from distgen_lab.checks import answer_key, explain
-from distgen_lab.grading.master import Question
+from distgen_lab.checks import explain
+from distgen_lab.grading.grade import blame
+from distgen_lab.grading.master import Master, Question
 from distgen_lab.grading.run import CellResult, Job, run
-from distgen_lab.grading.submission import Submission, UnreadableSubmission
+from distgen_lab.grading.submission import Submission, UnreadableSubmission, merge
 
-__all__ = ["feedback"]
+__all__ = ["exercises", "feedback"]
+
+
+def exercises() -> dict[str, Path]:
+    """Return the exercise notebooks that travel with the library, as they were handed out, by section."""
+    with as_file(files("distgen_lab") / "data" / "exercises") as folder:
+        return {path.stem: path for path in sorted(folder.glob("*.ipynb"))}
 
 
 def feedback(path: Path) -> tuple[list[str], int, int]:
     """Return one sentence for each question of the notebook, the number that are right, and the number of questions.
+
+    The answers are put into the exercise as it was handed out, so deleted or edited checks make no difference.
 
     Raises:
         UnreadableSubmission: if the file is no exercise notebook of the course.
@@ -24,43 +32,33 @@ def feedback(path: Path) -> tuple[list[str], int, int]:
         submission = Submission.read(path)
     except UnreadableSubmission as error:
         raise UnreadableSubmission(f"{path}: {error}") from error
-    key = answer_key(submission.section or path.stem)
-    if not key:
-        raise UnreadableSubmission(
-            f"{path}: not an exercise of the course (section {submission.section or path.stem!r})"
-        )
-    cells = _run(submission, key)
-    lines = [_sentence(check, entry, cells) for check, entry in key.items()]
+    master = _exercise(path, submission)
+    merged = merge(master, submission)
+    if set(merged.found.values()) == {"missing"}:
+        raise UnreadableSubmission(f"{path}: holds no answer cell of {master.section}; is it an exercise notebook?")
+    cells = run(Job({"notebook": merged.visible}, master.all))["notebook"]
+    lines = [_sentence(question, merged.found[question.key], cells) for question in master.all]
     return [text for _, text in lines], sum(right for right, _ in lines), len(lines)
 
 
-def _run(submission: Submission, key: dict[str, dict]) -> dict[str, CellResult]:
-    """Run all code cells as they are; only the first cell of each check's id counts as that check."""
-    notebook, seen = new_notebook(), set()
-    for name, source in submission.cells:
-        named = name in key or (name or "").endswith("-answer")
-        cell = new_code_cell(source, **({"id": name} if named and name not in seen else {}))
-        if cell.id in key:
-            cell.metadata["distgen"] = {"role": "visible"}
-        seen.add(name)
-        notebook.cells.append(cell)
-    questions = [Question(check, seconds=entry.get("seconds", 20.0), visible=check) for check, entry in key.items()]
-    return run(Job({"notebook": notebook}, questions))["notebook"]
+def _exercise(path: Path, submission: Submission) -> Master:
+    """The exercise as it was handed out: by what the notebook says it is, else by its name."""
+    known, section = exercises(), submission.section or path.stem
+    if section not in known:
+        raise UnreadableSubmission(f"{path}: {section!r} is no section with exercises; there are: {', '.join(known)}")
+    return Master(known[section], released=True)
 
 
-def _sentence(check: str, entry: dict, cells: dict[str, CellResult]) -> tuple[bool, str]:
+def _sentence(question: Question, found: str, cells: dict[str, CellResult]) -> tuple[bool, str]:
     """Whether the question is right, and one sentence about it."""
-    result, answer = cells.get(check), cells.get(check.replace("-visible", "-answer"))
-    if result is None:
-        return False, f"{entry['title']}: the check cell {check} is not in the notebook; take it from a fresh copy"
-    if result.state == "reported":
-        right, words = explain(check, result.value)
+    missing = CellResult("not run")
+    answer, check = cells.get(question.answer, missing), cells.get(question.visible, missing)
+    if found in ("blank", "missing"):
+        words = "not answered yet" if found == "blank" else "its answer cell is not in the notebook"
+        return False, f"{question.title}: {words}"
+    if check.state == "reported":
+        right, words = explain(question.visible, check.value)
         return bool(right), words
-    if result.error and result.error.startswith("NotImplementedError"):
-        return False, f"{entry['title']}: not answered yet"
-    why = (
-        (answer and answer.error)
-        or result.error
-        or {"timeout": f"no end within the time limit of {check}"}.get(result.state or "", result.state)
-    )
-    return False, f"{entry['title']}: {why}"
+    why = answer.error or answer.state or check.error or check.state or "no report"
+    limit = f"no end within {question.seconds:g} s" if why == "timeout" else why
+    return False, f"{question.title}: {limit}{blame(question, cells)}"

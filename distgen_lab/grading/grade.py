@@ -17,8 +17,9 @@ from distgen_lab.checks import explain
 from distgen_lab.grading.master import Master, Question
 from distgen_lab.grading.run import CellResult, Job, run
 from distgen_lab.grading.submission import Submission, UnreadableSubmission, merge
+from distgen_lab.plain import difference
 
-__all__ = ["GradingError", "Row", "find_submissions", "grade", "reference", "write_grades"]
+__all__ = ["GradingError", "Row", "blame", "find_submissions", "grade", "reference", "write_grades"]
 
 FIELDS = ("student", "question", "points", "out_of", "reason")
 """Columns of ``grades.csv``."""
@@ -117,9 +118,13 @@ def _grade_section(
             continue
         found[student] = (number, merged.found)
         notebooks |= {f"{number}-visible": merged.visible, f"{number}-hidden": merged.hidden}
-    job = Job(notebooks, master.all, wanted, seed, workers)
-    count = iter(range(1, len(notebooks) + 1))
-    results = run(job, lambda name: progress(f"{master.section}: {next(count)} of {len(notebooks)} runs"))
+    finished: set[str] = set()
+
+    def done(name: str) -> None:
+        finished.add(name)
+        progress(f"{master.section}: {len(finished)} of {len(notebooks)} runs")
+
+    results = run(Job(notebooks, master.all, seed, workers), done)
     rows = []
     for student in submissions:
         if student in refused:
@@ -127,8 +132,19 @@ def _grade_section(
             continue
         number, states = found[student]
         cells = results[f"{number}-visible"] | _graded_cells(results[f"{number}-hidden"])
+        _compare(master, cells, wanted)
         rows += [_judge(student, q, states[q.key], cells) for q in master.all]
     return rows
+
+
+def _compare(master: Master, cells: dict[str, CellResult], wanted: dict[str, Any]) -> None:
+    """Judge every report: here, in the process that holds the reference, and on plain data alone."""
+    for question in master.all:
+        for check in (question.visible, question.hidden):
+            result = cells.get(check)
+            if result is not None and result.state == "reported":
+                result.detail = difference(result.value, wanted[check], question.rel)
+                result.state = "match" if result.detail is None else "differs"
 
 
 def _graded_cells(cells: dict[str, CellResult]) -> dict[str, CellResult]:
@@ -145,14 +161,15 @@ def _choose(paths: list[Path], section: str) -> Submission:
     if not paths:
         raise UnreadableSubmission("no notebook was handed in")
     readable, errors = _read_all(paths)
-    named = [s for p, s in readable if s.section == section or (s.section is None and p.stem.startswith(section))]
-    fallback = [s for p, s in readable if s.section is None] if len(paths) == 1 else []
+    named = [(p, s) for p, s in readable if s.section == section or (s.section is None and p.stem.startswith(section))]
+    fallback = [(p, s) for p, s in readable if s.section is None] if len(paths) == 1 else []
     chosen = named or fallback
-    if len(chosen) > 1:
-        raise UnreadableSubmission(f"{len(chosen)} notebooks for section {section}; hand in one")
+    if len({s.cells for _, s in chosen}) > 1:
+        names = ", ".join(p.name for p, _ in chosen)
+        raise UnreadableSubmission(f"{len(chosen)} different notebooks for section {section} ({names}); hand in one")
     if not chosen:
         raise UnreadableSubmission(errors[0] if errors else f"no notebook for section {section}")
-    return chosen[0]
+    return chosen[0][1]
 
 
 def _read_all(paths: list[Path]) -> tuple[list[tuple[Path, Submission]], list[str]]:
@@ -174,7 +191,14 @@ def _judge(student: str, question: Question, found: str, cells: dict[str, CellRe
         return _row(student, question, True, "right")
     if found == "missing":
         return _row(student, question, False, "missing: the submission has no cell for this answer")
-    return _row(student, question, False, _reason(question, answer, visible, hidden))
+    return _row(student, question, False, _reason(question, answer, visible, hidden) + blame(question, cells))
+
+
+def blame(question: Question, cells: dict[str, CellResult]) -> str:
+    """Return, in brackets, which cell ended the kernel before this question was reached; "" if none did."""
+    fatal = next((name for name, result in cells.items() if result.state in ("died", "timeout", "incomplete")), None)
+    own = fatal in _cells(question) or cells.get(question.answer, CellResult("not run")).state != "not run"
+    return "" if fatal is None or own else f" (the kernel ended in {fatal}: {cells[fatal].state})"
 
 
 def _cells(question: Question) -> tuple[str, str, str]:

@@ -88,8 +88,8 @@ class Master:
         MasterError: if the notebook is unreadable, an id occurs twice, a region is open or a question lacks a part.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Read the solution notebook at ``path``."""
+    def __init__(self, path: Path, released: bool = False) -> None:
+        """Read the solution notebook at ``path``; or, if ``released``, the exercise made of one."""
         self.path = Path(path)
         self.notebook = self._read()
         self.section = self.path.stem
@@ -97,7 +97,8 @@ class Master:
         self._check_cells()
         for cell in self.notebook.cells:
             self._collect(cell)
-        self._check_questions()
+        if not released:
+            self._check_questions()
 
     def _read(self) -> NotebookNode:
         try:

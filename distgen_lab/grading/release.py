@@ -1,6 +1,7 @@
 """Write what a class gets: the course without solutions, hidden checks and tests."""
 
 import shutil
+from importlib.resources import files
 from pathlib import Path
 
 import nbformat
@@ -9,10 +10,9 @@ from distgen_lab.grading.master import Master, MasterError
 
 __all__ = ["release"]
 
-_PARTS = (
-    "README.md", "LICENSE", "CHANGELOG.md", "Makefile", "pyproject.toml", "constraints.txt", "environment.yml",
-    "notebooks", "distgen_lab",
-)  # fmt: skip
+_PARTS = ("LICENSE", "pyproject.toml", "constraints.txt", "environment.yml", "notebooks", "distgen_lab")
+_DEVELOPERS = "\n# For developers"
+"""Where the part of the Makefile begins that needs tests and solutions."""
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "*.pyc", ".*")
 
 
@@ -48,6 +48,11 @@ def _fill(root: Path, masters: dict[str, Master], draft: Path) -> None:
             shutil.copytree(root / part, draft / part, ignore=_LEFT_OUT)
         elif (root / part).is_file():
             shutil.copy2(root / part, draft / part)
+    readme = (files("distgen_lab") / "data" / "class_readme.md").read_text("utf-8")
+    (draft / "README.md").write_text(readme, encoding="utf-8")
+    if (root / "Makefile").is_file():
+        makefile = (root / "Makefile").read_text("utf-8").partition(_DEVELOPERS)[0]
+        (draft / "Makefile").write_text(makefile, encoding="utf-8")
     for section, master in masters.items():
         nbformat.write(master.student_version(), draft / "exercises" / f"{section}.ipynb")
     for master in masters.values():

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import select
 import subprocess
 import sys
@@ -35,7 +36,10 @@ class WorkerError(RuntimeError):
 
 @dataclass
 class CellResult:
-    """What came of one cell: its state (``match``, ``differs``, ``timeout``, ...), reported value, and error text."""
+    """What came of one cell: its state (``reported``, ``timeout``, ...), reported value, and error text.
+
+    For a check that was judged the state is ``match`` or ``differs``, and ``detail`` says what differs.
+    """
 
     state: str | None = None
     value: Any = None
@@ -46,22 +50,20 @@ class CellResult:
 
 @dataclass
 class Job:
-    """Notebooks to run (by name), the questions in them, and what their checks are compared with."""
+    """Notebooks to run (by name), and the questions in them."""
 
     notebooks: dict[str, NotebookNode]
     questions: list[Question]
-    reference: dict[str, Any] = field(default_factory=dict)
     seed: str = "0"
     workers: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def settings(self, records: int) -> str:
         """Return the plugin's job as JSON."""
-        cells = [(q, cell) for q in self.questions for cell in (q.answer, q.visible, q.hidden)]
-        seconds = {cell: q.seconds for q, cell in cells}
-        rel = {cell: q.rel for q, cell in cells}
-        return json.dumps({"records": records, "reference": self.reference, "rel": rel, "seconds": seconds})
+        seconds = {cell: q.seconds for q in self.questions for cell in (q.answer, q.visible, q.hidden)}
+        return json.dumps({"records": records, "token": self.token, "seconds": seconds})
 
 
 Results = dict[str, dict[str, CellResult]]
@@ -101,7 +103,7 @@ def _run_part(job: Job, names: list[str], results: Results, done: Callable[[str]
         current, finished = names[0], False
         for event in _worker(job, names):
             finished = finished or "end" in event
-            if event.get("notebook", current) != current:
+            if event.get("notebook") in names and event["notebook"] != current:
                 done(current)
                 current = event["notebook"]
             _note(event, results)
@@ -110,12 +112,20 @@ def _run_part(job: Job, names: list[str], results: Results, done: Callable[[str]
 
 
 def _note(event: dict[str, Any], results: Results) -> None:
-    """Keep one recorded event; a cell that began and never ended stays ``incomplete``."""
+    """Keep one recorded event; a cell that began and never ended stays ``incomplete``, what is no event is dropped.
+
+    A cell that reports its end twice has been tampered with: neither counts.
+    """
+    cells = results.get(event.get("notebook", ""))
+    if cells is None:
+        return
     if "begin" in event:
-        results[event["notebook"]][event["begin"]] = CellResult("incomplete")
+        cells.setdefault(str(event["begin"]), CellResult("incomplete"))
     elif "cell" in event:
-        facts = {key: event[key] for key in ("state", "value", "detail", "error", "seconds") if key in event}
-        results[event["notebook"]][event["cell"]] = CellResult(**facts)
+        name = str(event["cell"])
+        facts = {key: event[key] for key in ("state", "value", "error", "seconds") if key in event}
+        again = name in cells and cells[name].state != "incomplete"
+        cells[name] = CellResult("recorded twice") if again else CellResult(**facts)
 
 
 def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
@@ -136,7 +146,7 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
                 process.stdin.write(job.settings(writer))
                 process.stdin.close()
             patience = STARTUP + max((q.seconds for q in job.questions), default=0.0)
-            events = _events(reader, patience, job.stop)
+            events = _events(reader, patience, job)
             first = next(events, None)
             if first is None and not job.stop.is_set():
                 raise WorkerError(f"nbval did not start: {Path(folder, 'log').read_text('utf-8', 'replace')[-500:]}")
@@ -160,10 +170,10 @@ def _environment(job: Job, folder: str) -> dict[str, str]:
     return kept | own | {SEED_VARIABLE: job.seed} | job.environment
 
 
-def _events(reader: int, patience: float, stop: threading.Event) -> Iterator[dict[str, Any]]:
-    """Yield the JSON lines of a pipe until it closes, nothing comes for ``patience`` seconds, or ``stop`` is set."""
+def _events(reader: int, patience: float, job: Job) -> Iterator[dict[str, Any]]:
+    """Yield the worker's events until the pipe closes, is silent for ``patience`` seconds, or the job is stopped."""
     text, deadline = b"", time.monotonic() + patience
-    while time.monotonic() < deadline and not stop.is_set():
+    while time.monotonic() < deadline and not job.stop.is_set():
         if not select.select([reader], [], [], 0.2)[0]:
             continue
         chunk = os.read(reader, 65536)
@@ -171,7 +181,14 @@ def _events(reader: int, patience: float, stop: threading.Event) -> Iterator[dic
             return
         deadline = time.monotonic() + patience
         *lines, text = (text + chunk).split(b"\n")
-        yield from map(json.loads, lines)
+        yield from filter(None, (_event(line, job.token) for line in lines))
+
+
+def _event(line: bytes, token: str) -> dict[str, Any] | None:
+    """One event of the worker; None for a line that is none, or has come from elsewhere."""
+    with contextlib.suppress(ValueError, RecursionError):
+        event = json.loads(line)
+        return event if isinstance(event, dict) and event.get("token") == token else None
 
 
 def _end(process: subprocess.Popen, patience: float) -> None:

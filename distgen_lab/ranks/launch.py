@@ -27,7 +27,7 @@ from distgen_lab.timeline import Span, Timeline
 
 __all__ = ["RankResult", "Run", "launch"]
 
-BACKENDS = ("auto", "gloo", "nccl")
+BACKENDS = ("auto", "gloo", "nccl", "mpi")
 MOST_RANKS = 256
 LOOK = 0.5
 """Seconds of silence after which the launcher looks whether the ranks can still go on."""
@@ -70,15 +70,17 @@ def launch(
     record: bool = True,
     network: Link | None = None,
 ) -> Run:
-    """Run ``function(*args)`` on ``ranks`` processes with ``torch.distributed`` initialised; return their results.
+    """Run ``function(*args)`` on ``ranks`` processes with ``torch.distributed`` or MPI ready; return their results.
 
     The function may be defined in a cell, be a closure or a lambda, or live in a module. What the ranks print is
     printed in their order when all have ended.
 
     Args:
-        function: called once in each rank; it finds its rank with ``torch.distributed.get_rank()``.
+        function: called once in each rank; it finds its rank with ``torch.distributed.get_rank()``, on MPI with
+            ``MPI.COMM_WORLD.rank`` of mpi4py.
         ranks: number of processes.
-        backend: "gloo", "nccl", or "auto": NCCL where there are as many GPUs as ranks, else Gloo.
+        backend: "gloo", "nccl", "mpi" (mpiexec and mpi4py), or "auto": NCCL where there are as many GPUs as ranks,
+            else Gloo.
         args: arguments of the function, the same for all ranks.
         timeout: seconds after which ranks that still run are ended.
         seed: if given, rank r starts with torch and Python seeded to ``seed + r``.
@@ -94,7 +96,7 @@ def launch(
     payload = _pickled(function, args)
     with _folder() as folder:
         orders = [Order(r, ranks, backend, folder, payload, seed, timeout, record, network) for r in range(ranks)]
-        team = _Team(orders, timeout)
+        team = _team(orders, timeout)
         try:
             team.run()
         finally:
@@ -112,7 +114,7 @@ def _checked(ranks: int, backend: str, timeout: float) -> str:
         raise LaunchError(f"timeout is {timeout!r}; a positive number of seconds is needed")
     if backend not in BACKENDS:
         raise LaunchError(f"backend is {backend!r}; there are: {', '.join(BACKENDS)}")
-    gpus = _gpus() if backend != "gloo" else 0
+    gpus = _gpus() if backend in ("auto", "nccl") else 0
     if backend == "nccl" and gpus < ranks:
         raise LaunchError(f"backend 'nccl' needs a GPU a rank: {ranks} ranks, {gpus} GPUs; use fewer ranks or 'gloo'")
     return ("nccl" if gpus >= ranks else "gloo") if backend == "auto" else backend
@@ -312,6 +314,15 @@ class _Team:
         for process in self.processes.values():
             process.join()
             process.close()
+
+
+def _team(orders: list[Order], timeout: float) -> _Team:
+    """Return the team for the backend; that of MPI is loaded when it is asked for."""
+    if orders[0].backend != "mpi":
+        return _Team(orders, timeout)
+    from distgen_lab.ranks.mpi import MpiTeam
+
+    return MpiTeam(orders, timeout)
 
 
 def _signal_name(code: int | None) -> str:

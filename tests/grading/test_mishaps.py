@@ -13,6 +13,21 @@ NO_1 = FULL | {"q9-1": "0"}
 NO_2 = FULL | {"q9-2": "0"}
 NONE = dict.fromkeys(FULL, "0")
 
+# Writes to every pipe of the parent process what a record of a passed check looks like, and some junk.
+FORGER = """
+import json, os
+parent = os.getppid()
+for number in os.listdir(f"/proc/{parent}/fd") if os.path.isdir(f"/proc/{parent}/fd") else []:
+    try:
+        if "pipe:" in os.readlink(f"/proc/{parent}/fd/{number}"):
+            with open(f"/proc/{parent}/fd/{number}", "wb", buffering=0) as pipe:
+                for name in [f"{i}-{kind}" for i in range(80) for kind in ("visible", "hidden")]:
+                    event = {"notebook": name, "cell": "q9-2-hidden", "state": "match", "seconds": 0}
+                    pipe.write(json.dumps(event).encode() + b"\\n")
+                pipe.write(b"junk\\n[1]\\n{}\\n")
+    except OSError:
+        pass
+"""
 # An answer to question 2 (the others are right), and a word its reason must hold. None of them may score.
 ANSWERS = {
     "syntax_error": ("def squares(n:\n    return", "SyntaxError"),
@@ -51,6 +66,7 @@ ANSWERS = {
         "def squares(n):\n    return [7] * n",
         "wrong",
     ),
+    "forged_record": (FORGER + "def squares(n):\n    return [7] * n", "wrong"),
     "silenced_errors": (
         "get_ipython().showtraceback = lambda *a, **k: None\ndef squares(n):\n    raise ValueError('hidden')",
         "no report",
@@ -128,7 +144,7 @@ NOTEBOOKS = {
     "kernel_killed": (
         lambda nb: nb["cells"][4].update(source="import os\nos._exit(1)") or nb,
         FULL | {"q9-2": "0", "q9-3": "0"},
-        "died",
+        "the kernel ended in q9-2-answer: died",
     ),
     "no_cells": (lambda nb: nb | {"cells": []}, NONE, "missing"),
     "cells_are_text": (lambda nb: nb | {"cells": "none"}, NONE, "no list of cells"),
@@ -171,7 +187,9 @@ def graded(master, hand_in, tmp_path_factory):
     put(folder, "blank", json.dumps(json.loads(json.dumps(master.student_version()))))
     (folder / "nothing").mkdir()
     put(folder, "two_files", json.dumps(hand_in()))
-    (folder / "two_files" / "copy.ipynb").write_text(json.dumps(hand_in()))
+    (folder / "two_files" / "copy.ipynb").write_text(json.dumps(hand_in({"q9-1": "double = None"})))
+    put(folder, "same_twice", json.dumps(hand_in()))
+    (folder / "same_twice" / "hw (1).ipynb").write_text(json.dumps(hand_in()))
     put(folder, "linked", "{}")
     (folder / "linked" / "hw.ipynb").unlink()
     (folder / "linked" / "hw.ipynb").symlink_to(folder / "with_bom" / "hw.ipynb")
@@ -232,7 +250,8 @@ def test_unreadable_file_gets_rows_with_the_reason(graded, student):
         ("crlf", FULL, "right"),
         ("blank", NONE, "blank"),
         ("nothing", NONE, "no notebook was handed in"),
-        ("two_files", NONE, "2 notebooks"),
+        ("two_files", NONE, "2 different notebooks for section 09_test (copy.ipynb, hw.ipynb)"),
+        ("same_twice", FULL, "right"),
         ("linked", NONE, "not a regular file"),
         ("=cmd|x", FULL, "right"),
     ],
@@ -244,5 +263,5 @@ def test_odd_hand_in(graded, student, wanted, word):
 
 def test_every_student_has_a_row_for_every_question(graded):
     students = {student for student, _ in graded}
-    assert len(graded) == 3 * len(students) == 3 * (len(ANSWERS) + len(NOTEBOOKS) + len(FILES) + 7)
+    assert len(graded) == 3 * len(students) == 3 * (len(ANSWERS) + len(NOTEBOOKS) + len(FILES) + 8)
     assert all(row.reason and row.out_of == "10" for row in graded.values())

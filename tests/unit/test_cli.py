@@ -195,9 +195,15 @@ def test_force_replaces_grades(capsys, tmp_path, course, submissions, monkeypatc
         (b'{"nbformat": 4}', "not a notebook: it has no list of cells"),
         (b'{"nbformat": 4, "nbformat": 4}', "a key occurs twice"),
         (b"[" * 100_000, "nested too deeply"),
-        (b'{"nbformat": 4, "cells": []}', "not an exercise of the course (section 'mine')"),
-        (b'{"nbformat": 4, "cells": [], "metadata": {"distgen": {"section": "99_none"}}}', "(section '99_none')"),
-        (b'{"nbformat": 4, "cells": [], "metadata": {"distgen": {"section": [1]}}}', "(section 'mine')"),
+        (b'{"nbformat": 4, "cells": []}', "'mine' is no section with exercises"),
+        (
+            b'{"nbformat": 4, "cells": [], "metadata": {"distgen": {"section": "99_none"}}}',
+            "'99_none' is no section with exercises",
+        ),
+        (
+            b'{"nbformat": 4, "cells": [], "metadata": {"distgen": {"section": [1]}}}',
+            "'mine' is no section with exercises",
+        ),
     ],
 )
 def test_check_of_what_is_no_exercise(capsys, tmp_path, content, said):
