@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -38,7 +39,7 @@ class Order:
 def run_rank(order: Order, pipe: Connection) -> None:
     """Run one rank to its end. Never returns: no interpreter shut-down can hang or complain."""
     try:
-        _watch_parent()
+        _watch_parent(order.folder)
         _redirect(order.folder / f"{order.rank}.out")
         answer = _answer(order)
     except BaseException as error:
@@ -50,13 +51,17 @@ def run_rank(order: Order, pipe: Connection) -> None:
     os._exit(0)
 
 
-def _watch_parent() -> None:
-    """End with the process that asked for us, even while blocked in C; ignore its Ctrl-C, which it handles for us."""
+def _watch_parent(folder: Path) -> None:
+    """End with the process that asked for us, even while blocked in C, and remove the folder it can no longer remove.
+
+    Its Ctrl-C is ignored: it ends the ranks itself.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sentinel = parent_process().sentinel
 
     def watch() -> None:
         wait([sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

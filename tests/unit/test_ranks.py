@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -379,24 +380,23 @@ def test_a_value_that_is_too_large_is_named():
 
 
 def snapshot():
-    """Processes below this one that are not multiprocessing's own, open descriptors, threads, folders, sockets."""
+    """Processes below this one that are not multiprocessing's own, open descriptors, threads, folders."""
     gc.collect()
     me = psutil.Process()
     own = ("forkserver", "resource_tracker")
     children = [p for p in me.children(recursive=True) if not any(name in " ".join(p.cmdline()) for name in own)]
     servers = [p for p in me.children() if "forkserver" in " ".join(p.cmdline())]
-    folders = list(Path(os.environ.get("TMPDIR", "/tmp")).glob("distgen-ranks-*"))
     return {
         "processes": len(children) + sum(len(server.children()) for server in servers),
         "descriptors": me.num_fds() + sum(server.num_fds() for server in servers),
         "threads": me.num_threads(),
-        "folders": len(folders),
-        "shared memory": len(list(Path("/dev/shm").iterdir())),
+        "folders": len(list(Path(tempfile.gettempdir()).glob("distgen-ranks-*"))),
     }
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
-def test_many_launches_leave_nothing_behind():
+def test_many_launches_leave_nothing_behind(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     launch(dist.barrier, ranks=2)
     before = snapshot()
     for _ in range(30):
@@ -410,6 +410,7 @@ def test_many_launches_leave_nothing_behind():
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
 def test_ranks_end_with_the_process_that_launched_them(how, tmp_path):
+    folders = set(Path(tempfile.gettempdir()).glob("distgen-ranks-*"))
     script = tmp_path / "caller.py"
     script.write_text(
         textwrap.dedent(f"""
@@ -428,6 +429,7 @@ def test_ranks_end_with_the_process_that_launched_them(how, tmp_path):
     caller.send_signal(how)
     caller.wait(timeout=20)
     assert wait_for(lambda: [pid for pid in ranks if not psutil.pid_exists(pid)], 2, 10)
+    wait_for(lambda: [1] if not set(Path(tempfile.gettempdir()).glob("distgen-ranks-*")) - folders else [], 1, 10)
 
 
 def wait_for(look, count, seconds):
