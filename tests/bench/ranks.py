@@ -201,9 +201,8 @@ def _line(schedule: Callable, ranks: int, count: int, link: Link) -> float:
     found, wanted = slowest(schedule, ranks, count, link), SCHEDULES[schedule](ranks, 8 * count, link)
     error = found / wanted - 1
     size = quantity(8 * count, "B")
-    print(
-        f"{ranks} ranks, {size:>8} {schedule.__name__:<19} {found * 1e3:8.1f} ms, model {wanted * 1e3:8.1f} {error:+.1%}"
-    )
+    what = f"{ranks} ranks, {size:>8} {schedule.__name__:<19}"
+    print(f"{what} {found * 1e3:8.1f} ms, model {wanted * 1e3:8.1f} {error:+.1%}", flush=True)
     return error
 
 
