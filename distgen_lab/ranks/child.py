@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distgen_lab.alphabeta import Link
+if TYPE_CHECKING:  # importing it would load numpy into every rank
+    from distgen_lab.alphabeta import Link
 
-__all__ = ["MOST_BYTES", "Order", "run_rank"]
+__all__ = ["MOST_BYTES", "Order", "answer", "run_rank"]
 
 MOST_BYTES = 256 * 2**20
 """Largest pickled value a rank may return."""
@@ -33,7 +34,7 @@ class Order:
     seed: int | None
     timeout: float
     record: bool
-    network: Link | None = None
+    network: "Link | None" = None
 
 
 def run_rank(order: Order, pipe: Connection) -> None:
@@ -41,12 +42,13 @@ def run_rank(order: Order, pipe: Connection) -> None:
     try:
         _watch_parent(order.folder)
         _redirect(order.folder / f"{order.rank}.out")
-        answer = _answer(order)
+        _join(order)
+        packed = answer(order)
     except BaseException as error:
-        answer = _describe(error)
+        packed = _describe(error)
     sys.stdout.flush()
     sys.stderr.flush()
-    pipe.send_bytes(answer)
+    pipe.send_bytes(packed)
     wait([pipe], timeout=order.timeout)  # until all have finished: an early exit would cut the others' connections
     os._exit(0)
 
@@ -76,22 +78,25 @@ def _redirect(path: Path) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
-def _answer(order: Order) -> bytes:
-    """Join the process group, call the function, and pickle its value."""
+def answer(order: Order) -> bytes:
+    """Call the function and pickle what it returns.
+
+    Raises:
+        TypeError, ValueError: if that cannot be pickled, or is too large to send back.
+    """
     import cloudpickle
 
-    _join(order)
     function, args = cloudpickle.loads(order.payload)
     value = function(*args)
     try:
-        answer = cloudpickle.dumps(("value", value))
+        packed = cloudpickle.dumps(("value", value))
     except Exception as error:
         kind = type(value).__name__
         raise TypeError(f"what rank {order.rank} returned (a {kind}) cannot be sent back: {error}") from None
-    if len(answer) > MOST_BYTES:
-        size = f"{len(answer) / 2**20:,.0f} MiB, at most {MOST_BYTES / 2**20:,.0f} can be sent back"
+    if len(packed) > MOST_BYTES:
+        size = f"{len(packed) / 2**20:,.0f} MiB, at most {MOST_BYTES / 2**20:,.0f} can be sent back"
         raise ValueError(f"what rank {order.rank} returned takes {size}; return a part or a summary of it")
-    return answer
+    return packed
 
 
 def _join(order: Order) -> None:

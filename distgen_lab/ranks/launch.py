@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distgen_lab.alphabeta import Link
 from distgen_lab.ranks import diagnose
 from distgen_lab.ranks.child import Order, run_rank
 from distgen_lab.ranks.diagnose import Rank
@@ -24,6 +23,9 @@ from distgen_lab.ranks.errors import DeadlockError, LaunchError, MismatchError, 
 from distgen_lab.ranks.record import read_spans
 from distgen_lab.ranks.sending import dumps
 from distgen_lab.timeline import Span, Timeline
+
+if TYPE_CHECKING:  # importing it would load numpy into every rank
+    from distgen_lab.alphabeta import Link
 
 __all__ = ["RankResult", "Run", "launch"]
 
@@ -68,7 +70,7 @@ def launch(
     timeout: float = 60.0,
     seed: int | None = None,
     record: bool = True,
-    network: Link | None = None,
+    network: "Link | None" = None,
 ) -> Run:
     """Run ``function(*args)`` on ``ranks`` processes with ``torch.distributed`` or MPI ready; return their results.
 

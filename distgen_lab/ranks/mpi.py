@@ -24,6 +24,8 @@ __all__ = ["MpiTeam"]
 
 PAUSE = 0.004
 """Seconds between two looks for answers."""
+RANK_DEPTH = 3
+"""Ranks stand below a guard, below a proxy, below mpiexec."""
 QUIET = {"UCX_LOG_LEVEL": "fatal", "HWLOC_HIDE_ERRORS": "2", "HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
 CURE = "`distgen doctor` says what is missing"
 TAG_OF_ANY = -1
@@ -171,12 +173,15 @@ class MpiTeam(_Team):
         import psutil
 
         processes = _family(self.process.pid)
+        for process in [process for process, depth in processes.items() if depth >= RANK_DEPTH]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()  # so that it makes no more segments; the guards go on, should we be killed now
         left = set().union(*(segments(process.pid) for process in processes))
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
-        _wait_until_gone(processes)
+        _wait_until_gone(list(processes))
         for file in self.folder.glob("*.shared"):
             left |= set(_text(file).split())
         remove_segments(left)
@@ -193,19 +198,19 @@ def _wait_until_gone(processes: list[Any]) -> None:
                 time.sleep(PAUSE)
 
 
-def _family(pid: int) -> list[Any]:
-    """Stop a process and all below it, parents first, so that there are no new ones; return them."""
+def _family(pid: int) -> dict[Any, int]:
+    """Return a process and all below it, parents first, each with its depth: mpiexec, its proxy, guards, ranks."""
     import psutil
 
-    stopped: dict[int, Any] = {}
+    depths: dict[int, int] = {}
+    family = {}
     with contextlib.suppress(psutil.NoSuchProcess):
         top = psutil.Process(pid)
-        while new := [process for process in [top, *top.children(recursive=True)] if process.pid not in stopped]:
-            for process in new:
-                stopped[process.pid] = process
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.suspend()
-    return list(stopped.values())
+        for process in [top, *top.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                depths[process.pid] = depths.get(process.ppid(), -1) + 1
+                family[process] = depths[process.pid]
+    return family
 
 
 def _mpiexec() -> str:

@@ -51,10 +51,11 @@ def _guard(folder: Path, child: int, launcher: int, told: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if _first_to_end(child, launcher) == child:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        rank = os.read(told, 16).decode()  # empty if it has not got so far as to know its rank
-        if rank:
-            _put(folder, f"{rank}.died", pickle.dumps(status))
-            _first_to_end(launcher)
+        rank = os.read(told, 16).decode()
+        if not rank:  # it has not got so far as to know its rank: there is no team
+            return
+        _put(folder, f"{rank}.died", pickle.dumps(status))
+        _first_to_end(launcher)
     _clean(folder, _kill(child))
     time.sleep(LINGER)
 
@@ -103,8 +104,9 @@ def _kill(child: int) -> set[str]:
 
 def _clean(folder: Path, left: set[str]) -> None:
     """Remove the folder and the shared memory of a launch whose launching process is gone."""
-    for file in folder.glob("*.shared"):
-        left |= set(file.read_text().split())
+    with contextlib.suppress(FileNotFoundError):  # another guard may have been faster
+        for file in folder.glob("*.shared"):
+            left |= set(file.read_text().split())
     remove_segments(left)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -173,10 +175,12 @@ def _die_with_parent() -> None:
 
 def _answer(order: Any) -> bytes:
     """Call the function; return its value pickled, or what it raised."""
+    from distgen_lab.ranks import child
+
     recorder = None
     try:
         recorder = _prepare(order)
-        value = _value(order)
+        value = child.answer(order)
         if recorder is not None and recorder.kept:
             _put(order.folder, f"{order.rank}.kept", pickle.dumps(list(recorder.kept.values())))
         return value
@@ -202,25 +206,6 @@ def _prepare(order: Any) -> Any:
     return recorder
 
 
-def _value(order: Any) -> bytes:
-    """Call the function and pickle what it returns."""
-    import cloudpickle
-
-    from distgen_lab.ranks.child import MOST_BYTES
-
-    function, args = cloudpickle.loads(order.payload)
-    value = function(*args)
-    try:
-        answer = cloudpickle.dumps(("value", value))
-    except Exception as error:
-        kind = type(value).__name__
-        raise TypeError(f"what rank {order.rank} returned (a {kind}) cannot be sent back: {error}") from None
-    if len(answer) > MOST_BYTES:
-        size = f"{len(answer) / 2**20:,.0f} MiB, at most {MOST_BYTES / 2**20:,.0f} can be sent back"
-        raise ValueError(f"what rank {order.rank} returned takes {size}; return a part or a summary of it")
-    return answer
-
-
 def _describe(error: BaseException, failed: int) -> bytes:
     """An exception as plain data; of one of MPI's also the number of the call."""
     from mpi4py import MPI
@@ -230,8 +215,16 @@ def _describe(error: BaseException, failed: int) -> bytes:
     kind, facts = pickle.loads(child._describe(error))
     facts["frames"] = [frame for frame in facts["frames"] if "mpi4py" not in frame[0]]
     if isinstance(error, MPI.Exception):
-        facts |= {"type": "MPI.Exception", "call": failed, "text": " ".join(str(error).split("\n")[:1])}
+        facts |= {"type": "MPI.Exception", "call": failed, "text": _plain(str(error))}
     return pickle.dumps((kind, facts))
+
+
+def _plain(text: str) -> str:
+    """The first and the last line of MPI's error stack, which say what and why, without its own places."""
+    first, *more = text.strip().split("\n")
+    last = more[-1] if more else ""
+    reason = last.partition("): ")[2]
+    return first.removesuffix(", error stack:") + (f" ({reason})" if reason else "")
 
 
 if __name__ == "__main__":

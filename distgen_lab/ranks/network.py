@@ -11,9 +11,10 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distgen_lab.alphabeta import Link
+if TYPE_CHECKING:  # importing it would load numpy into every rank
+    from distgen_lab.alphabeta import Link
 
 __all__ = ["EmulatedNetwork"]
 
@@ -30,7 +31,7 @@ class EmulatedNetwork:
          "all_to_all_single")
     )  # fmt: skip
 
-    def __init__(self, link: Link, isend: Callable, irecv: Callable, rank: int, folder: Path) -> None:
+    def __init__(self, link: "Link", isend: Callable, irecv: Callable, rank: int, folder: Path) -> None:
         self.link, self._isend, self._irecv, self.rank, self.folder = link, isend, irecv, rank, folder
         self.sending_until = self.receiving_until = 0.0
         self._files: dict[tuple[int, int], int] = {}

@@ -254,7 +254,7 @@ def _received(event: dict[str, Any], status: MPI.Status, ranks: Sequence[int]) -
     source, nbytes = status.Get_source(), status.Get_count(MPI.BYTE)
     if not 0 <= source < len(ranks) or nbytes < 0:
         return {}
-    count = nbytes * event["count"] // event["nbytes"] if event["nbytes"] else 0
+    count = nbytes * event["count"] // event["nbytes"] if event["nbytes"] else event["count"]
     return {"peer": ranks[source], "tag": status.Get_tag(), "nbytes": nbytes, "count": count}
 
 
@@ -465,7 +465,7 @@ def _named(data: Any) -> Any:
     return data[0] if isinstance(data, list | tuple) and data else data
 
 
-OBJECT = {"count": 0, "nbytes": 0, "dtype": "object"}
+OBJECT = {"count": 1, "nbytes": 0, "dtype": "object"}
 
 
 def _send(name: str, op: str) -> Callable:
