@@ -26,6 +26,8 @@ from distgen_lab.ranks.mpi_child import segments
 
 MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed")
 
+pytestmark = pytest.mark.slow
+
 
 def launch(function, ranks=2, **more):
     return launch_on(function, ranks=ranks, backend="mpi", **more)
@@ -727,8 +729,9 @@ def test_launches_leave_nothing_behind():
 
 
 CALLER = """
-import os, time
+import os, signal, time
 from distgen_lab.ranks import launch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
 def work():
     from mpi4py import MPI
     comm = MPI.COMM_WORLD
