@@ -107,7 +107,7 @@ def bars(
         ax.legend(frameon=False, fontsize=8, loc="lower right")
     ax.set_xscale("log" if log else "linear")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, unit)))
-    ax.margins(x=0.2)
+    ax.margins(x=0.2, y=0.12)
     ax.invert_yaxis()
     return _plain_frame(ax)
 
