@@ -68,12 +68,12 @@ def explain(check_id: str, value: Any) -> tuple[bool | None, str]:
 
 
 @cache
-def answer_key(section: str = "") -> dict[str, dict]:
-    """Return worked results, known wrong ones and their hints by check id: of one section, or of the whole course."""
+def answer_key() -> dict[str, dict]:
+    """Return worked results, known wrong ones and their hints by check id, for the whole course."""
     if os.environ.get("DISTGEN_KEY") == "off":  # while the key itself is being made
         return {}
     folder = files("distgen_lab") / "data" / "key"
-    names = sorted(f.name for f in folder.iterdir() if f.name.startswith(section) and f.name.endswith(".json"))
+    names = sorted(f.name for f in folder.iterdir() if f.name.endswith(".json"))
     parts = [json.loads((folder / name).read_text("utf-8")) for name in names]
     return {check_id: entry for part in parts for check_id, entry in part.items()}
 

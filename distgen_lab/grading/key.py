@@ -57,7 +57,7 @@ def make_key(master: Master) -> dict[str, Any]:
 def _entry(question: Question, value: Any) -> dict[str, Any]:
     """What the key says of a question, defaults left out."""
     entry = {"title": question.title, "points": float(question.points), "value": value}
-    optional = {"rel": REL, "seconds": Question.seconds, "nudge": ""}
+    optional = {"rel": REL, "nudge": ""}
     return entry | {
         name: getattr(question, name) for name, default in optional.items() if getattr(question, name) != default
     }
