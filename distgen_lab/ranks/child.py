@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distgen_lab.ranks import wire
+
 if TYPE_CHECKING:  # importing it would load numpy into every rank
     from distgen_lab.alphabeta import Link
 
@@ -43,7 +45,10 @@ def run_rank(order: Order, pipe: Connection) -> None:
         _watch_parent(order.folder)
         _redirect(order.folder / f"{order.rank}.out")
         _join(order)
+        before = wire.written() if order.record else {}
         packed = answer(order)
+        if order.record:
+            wire.note(order.folder / f"{order.rank}.wire", before)
     except BaseException as error:
         packed = _describe(error)
     sys.stdout.flush()
@@ -107,6 +112,7 @@ def _join(order: Order) -> None:
 
     from distgen_lab.ranks.network import EmulatedNetwork
     from distgen_lab.ranks.record import Recorder, record_torch
+    from distgen_lab.ranks.record_ddp import record_ddp
 
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(order.rank), "WORLD_SIZE": str(order.ranks), "LOCAL_RANK": str(order.rank)}
@@ -120,6 +126,8 @@ def _join(order: Order) -> None:
     network = link and EmulatedNetwork(link, dist.isend, dist.irecv, order.rank, order.folder)
     if recorder or network:
         record_torch(recorder, network)
+    if recorder:
+        record_ddp(recorder)
     if order.backend == "nccl":
         torch.cuda.set_device(order.rank)
     store = f"file://{order.folder / 'store'}"

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from distgen_lab.timeline import Span
 
-__all__ = ["Rank", "call", "mismatches", "place", "stuck", "waits"]
+__all__ = ["Rank", "call", "left_out", "mismatches", "place", "stuck", "unfinished", "waits"]
 
 RUNNING, FINISHED, FAILED, DIED = "running", "finished", "failed", "died"
 
@@ -192,3 +192,24 @@ def _swapped(calls: Mapping[int, list[Span]], number: int) -> bool:
         if there is not None and here != there and here in other[number + 1 :] and there in first[number + 1 :]:
             return True
     return False
+
+
+def left_out(ranks: Ranks) -> Iterator[str]:
+    """Yield one sentence for each rank that left out a collective which the others could finish without it."""
+    groups = dict.fromkeys(span.group for rank in ranks.values() for span in rank.spans if span.is_collective)
+    for group in groups:
+        calls = {me: ranks[me].collectives(group) for me in group}
+        most = max(calls.values(), key=len)
+        for me, spans in calls.items():
+            if len(spans) < len(most):
+                missed = most[len(spans)]
+                took = f"Rank {me} took part in {len(spans)} of {len(most)} collectives"
+                yield f"{took}: {call(missed)} ({place(missed)}) it left out."
+
+
+def unfinished(ranks: Ranks) -> Iterator[str]:
+    """Yield one sentence for each operation that no one waited for."""
+    for me, rank in ranks.items():
+        for span in rank.spans:
+            if span.end is None:
+                yield f"Rank {me} never waited for its {call(span)} ({place(span)})."

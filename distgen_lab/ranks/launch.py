@@ -10,13 +10,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distgen_lab.ranks import diagnose
+from distgen_lab.ranks import diagnose, wire
 from distgen_lab.ranks.child import Order, run_rank
 from distgen_lab.ranks.diagnose import Rank
 from distgen_lab.ranks.errors import DeadlockError, LaunchError, MismatchError, RankError
@@ -49,7 +50,13 @@ class RankResult:
 
 
 class Run(list[RankResult]):
-    """The results of all ranks, in order."""
+    """The results of all ranks, in order.
+
+    ``wire[r][s]`` is how many bytes rank r's TCP connections carried to rank s while the function ran, headers of the
+    library included; empty where the system does not tell, nothing was recorded, or ranks share memory (MPI).
+    """
+
+    wire: Sequence[Sequence[int]] = ()
 
     @property
     def values(self) -> list[Any]:
@@ -236,8 +243,11 @@ class _Team:
         """After a silence: if nothing has moved since the last look and nobody can go on, end it."""
         ranks = self.ranks()
         state = {me: (rank.state, len(rank.spans), rank.waiting) for me, rank in ranks.items()}
-        if state == before and diagnose.stuck(ranks) and not self._failed():
-            raise DeadlockError("The ranks wait for ever.\n" + "\n".join(diagnose.waits(ranks)))
+        if state == before and not self._failed():
+            differing = diagnose.mismatches(ranks)
+            all_wait = all(rank.gone or rank.waiting for rank in ranks.values())
+            if diagnose.stuck(ranks) or (differing and all_wait):
+                raise DeadlockError("The ranks wait for ever.\n" + "\n".join(differing + diagnose.waits(ranks)))
         return state
 
     def _failed(self) -> list[int]:
@@ -292,13 +302,16 @@ class _Team:
         return known
 
     def results(self, output: list[str]) -> Run:
-        """Return the results; raise if the ranks disagreed without noticing."""
+        """Return the results; raise if the ranks disagreed without noticing, warn of what no one waited for."""
         ranks = self.ranks()
         run = Run(
             RankResult(rank, self.answers[rank][1], output[rank], self.seconds[rank], ranks[rank].spans)
             for rank in ranks
         )
-        differing = diagnose.mismatches(ranks)
+        run.wire = wire.matrix(order.folder / f"{order.rank}.wire" for order in self.orders)
+        for sentence in diagnose.unfinished(ranks):
+            warnings.warn(sentence, RuntimeWarning, stacklevel=3)
+        differing = diagnose.mismatches(ranks) or list(diagnose.left_out(ranks))
         if differing:
             error = MismatchError("The ranks finished, but their results cannot be trusted.\n" + "\n".join(differing))
             error.run = run

@@ -16,7 +16,7 @@ from typing import Any
 
 from distgen_lab.ranks import diagnose
 from distgen_lab.ranks.diagnose import Rank
-from distgen_lab.ranks.errors import DeadlockError, LaunchError, MismatchError
+from distgen_lab.ranks.errors import DeadlockError, LaunchError
 from distgen_lab.ranks.launch import GRACE, Run, _Team
 from distgen_lab.ranks.mpi_child import remove_segments, segments
 
@@ -88,15 +88,6 @@ class MpiTeam(_Team):
                 return False
             time.sleep(PAUSE)
 
-    def _look(self, before: Any) -> Any:
-        """After a silence: end it also if all wait, no one can be told to be lost, but they disagree."""
-        state = super()._look(before)
-        ranks = self.ranks()
-        differing = diagnose.mismatches(ranks)
-        if state == before and differing and all(rank.gone or rank.waiting for rank in ranks.values()):
-            raise DeadlockError("The ranks wait for ever.\n" + "\n".join(differing + diagnose.waits(ranks)))
-        return state
-
     def _take(self) -> bool:
         """Take the answers that are there."""
         before = len(self.answers)
@@ -149,16 +140,10 @@ class MpiTeam(_Team):
         return replace(known, spans=spans, how=known.how if code is None else f"MPI_Abort with code {code}")
 
     def results(self, output: list[str]) -> Run:
-        """Return the results; raise if the ranks disagreed without noticing, warn of what was left open."""
+        """Return the results; warn of persistent requests that were never freed."""
         run = super().results(output)
-        ranks = self.ranks()
-        for sentence in [*_unfinished(ranks), *self._kept()]:
+        for sentence in self._kept():
             warnings.warn(sentence, RuntimeWarning, stacklevel=3)
-        missing = list(_missing(ranks))
-        if missing:
-            error = MismatchError("The ranks finished, but their results cannot be trusted.\n" + "\n".join(missing))
-            error.run = run
-            raise error
         return run
 
     def _kept(self) -> Iterator[str]:
@@ -247,23 +232,3 @@ def _advice(ranks: dict[int, Rank]) -> list[str]:
         f"A send of {size} does not return before its receiver has come (small messages are buffered): "
         "let one side receive first, or use Sendrecv or Isend."
     ]
-
-
-def _unfinished(ranks: dict[int, Rank]) -> Iterator[str]:
-    for me, rank in ranks.items():
-        for span in rank.spans:
-            if span.end is None:
-                yield f"Rank {me} never waited for its {diagnose.call(span)} ({diagnose.place(span)})."
-
-
-def _missing(ranks: dict[int, Rank]) -> Iterator[str]:
-    """Say which ranks left out a collective that MPI let the others finish without them."""
-    groups = dict.fromkeys(span.group for rank in ranks.values() for span in rank.spans if span.is_collective)
-    for group in groups:
-        calls = {me: ranks[me].collectives(group) for me in group}
-        most = max(calls.values(), key=len)
-        for me, spans in calls.items():
-            if len(spans) < len(most):
-                left_out = most[len(spans)]
-                words = f"{diagnose.call(left_out)} ({diagnose.place(left_out)})"
-                yield f"Rank {me} took part in {len(spans)} of {len(most)} collectives: {words} it left out."

@@ -2,6 +2,7 @@
 
 import torch
 import torch._dynamo
+import torch.distributed.algorithms.ddp_comm_hooks.default_hooks
 import torch.distributed.fsdp
 import torch.distributed.tensor.parallel
 import torch.nn.parallel

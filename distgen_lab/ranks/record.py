@@ -17,7 +17,7 @@ from typing import Any
 from distgen_lab.ranks.network import EmulatedNetwork
 from distgen_lab.timeline import Span
 
-__all__ = ["RecordedWork", "Recorder", "read_spans", "record_torch"]
+__all__ = ["RecordedWork", "Recorder", "data_facts", "read_spans", "record_torch"]
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -110,6 +110,14 @@ class RecordedWork:
             self._recorder.end(self._number)
         return done
 
+    def get_future(self) -> Any:
+        """Return the future of the operation, which notes its end before anyone sees it."""
+        return self._work.get_future().then(self._ended)
+
+    def _ended(self, future: Any) -> Any:
+        self._recorder.end(self._number)
+        return future.value()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)
 
@@ -174,7 +182,7 @@ def _facts(name: str, given: dict[str, Any], data: Any) -> dict[str, Any]:
     import torch.distributed as dist
 
     group = given.get("group")
-    facts = _data_facts(data)
+    facts = data_facts(data)
     facts["blocking"] = not (name in ("isend", "irecv") or given.get("async_op", False))
     if name in _POINT_TO_POINT:
         side = _POINT_TO_POINT[name]
@@ -198,8 +206,8 @@ def _global_rank(given: dict[str, Any], side: str) -> int | None:
     return default if given.get(side) is None else int(given[side])
 
 
-def _data_facts(data: Any) -> dict[str, Any]:
-    """Elements, bytes and type of a tensor or a list of tensors."""
+def data_facts(data: Any) -> dict[str, Any]:
+    """Return elements, bytes and type of a tensor or a list of tensors."""
     tensors: Iterable[Any] = data if isinstance(data, list | tuple) else [data]
     tensors = [tensor for tensor in tensors if hasattr(tensor, "element_size")]
     count = sum(tensor.numel() for tensor in tensors)
