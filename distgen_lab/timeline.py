@@ -5,11 +5,13 @@ one count of messages and one export serve them all.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 __all__ = ["Span", "Timeline", "Traffic"]
+
+_SENDS, _RECEIVES = ("send", "isend"), ("recv", "irecv")
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,19 @@ class Timeline:
         """Return messages, bytes and collectives of each lane, in order of the lanes."""
         return [_traffic(lane, self.on(lane)) for lane in range(self.lanes)]
 
+    def messages(self) -> list[tuple[Span, Span]]:
+        """Return each message as its send and its receive, paired in order for each sender, receiver and tag.
+
+        A receive from any rank has no known sender; it takes no part.
+        """
+        waiting: dict[tuple, deque[Span]] = defaultdict(deque)
+        for span in self.spans:
+            if span.op in _RECEIVES:
+                waiting[span.peer, span.lane, span.tag].append(span)
+        sends = (span for span in self.spans if span.op in _SENDS)
+        queues = ((span, waiting[span.lane, span.peer, span.tag]) for span in sends)
+        return [(send, queue.popleft()) for send, queue in queues if queue]
+
     def chrome_trace(self) -> str:
         """Return the timeline as Chrome trace JSON (microseconds), to open in a trace viewer."""
         events = [_chrome_event(span) for span in self.spans if span.end is not None]
@@ -99,8 +114,8 @@ class Timeline:
 
 
 def _traffic(lane: int, spans: list[Span]) -> Traffic:
-    sent = [span for span in spans if span.op in ("send", "isend")]
-    received = [span for span in spans if span.op in ("recv", "irecv") and span.end is not None]
+    sent = [span for span in spans if span.op in _SENDS]
+    received = [span for span in spans if span.op in _RECEIVES and span.end is not None]
     collectives = Counter(span.op for span in spans if span.is_collective)
     sizes = (sum(span.nbytes for span in part) for part in (sent, received))
     sent_bytes, received_bytes = sizes
