@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from distgen_lab.alphabeta import Fit, fit
+from distgen_lab.ranks.world import current
 from distgen_lab.units import quantity
 
-__all__ = ["BUS_FACTORS", "HEADER", "Row", "fit_rows", "sizes", "sweep", "to_csv", "to_json"]
+__all__ = ["BUS_FACTORS", "HEADER", "Row", "fit_rows", "measure", "sizes", "sweep", "to_csv", "to_json"]
 
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
@@ -96,32 +97,25 @@ def sweep(
         raise ValueError(f"ranks is {ranks}; 1 or more is needed")
     if repeats < 1 or warmup < 0:
         raise ValueError(f"repeats is {repeats} and warmup {warmup}; at least 1 and 0 are needed")
-    measure = _measure_mpi if backend == "mpi" else _measure_torch
     for size in nbytes:
-        split = ranks if op in ("all_gather", "reduce_scatter", "all_to_all") else 1
-        part = max(1, -(-size // (_ELEMENT * split)))
-        run = launch(measure, ranks, backend, args=(op, part, warmup, repeats), timeout=300, record=False)
-        times = sorted(max(one) for one in zip(*(value[0] for value in run.values), strict=True))
-        wrong = sum(value[1] for value in run.values)
-        yield Row(op, ranks, backend, part * split * _ELEMENT, part * split, times[len(times) // 2], wrong)
+        run = launch(measure, ranks, backend, args=(op, size, repeats, warmup), timeout=300, record=False)
+        yield run[0].value
 
 
-def _measure_torch(op: str, part: int, warmup: int, repeats: int) -> tuple[list[float], int]:
-    """In a rank: time ``op``; return the seconds of each call and the number of wrong elements of a checked call."""
-    import torch
-    import torch.distributed as dist
-
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    call, wrong = _torch_case(op, part, dist.get_rank(), dist.get_world_size(), device)
+def measure(op: str, nbytes: int, repeats: int = 20, warmup: int = 3) -> Row:
+    """Time ``op`` in a rank, together with the others; return the row, the same on every rank (see :func:`sweep`)."""
+    world = current()
+    split = world.size if op in ("all_gather", "reduce_scatter", "all_to_all") else 1
+    part = max(1, -(-nbytes // (_ELEMENT * split)))
+    case = _mpi_case if world.backend == "mpi" else _torch_case
+    call, wrong = case(op, part, world.rank, world.size)
     call()
     mistakes = wrong()
-    finish = torch.cuda.synchronize if device == "cuda" else lambda: None
-
-    def timed() -> None:
-        call()
-        finish()
-
-    return _times(timed, dist.barrier, warmup, repeats), mistakes
+    answers = world.gather((_times(call, world.barrier, warmup, repeats), mistakes))
+    times = sorted(max(one) for one in zip(*(seconds for seconds, _ in answers), strict=True))
+    wrong_elements = sum(count for _, count in answers)
+    shape = (part * split * _ELEMENT, part * split)
+    return Row(op, world.size, world.backend, *shape, times[len(times) // 2], wrong_elements)
 
 
 def _times(call: Callable, barrier: Callable, warmup: int, repeats: int) -> list[float]:
@@ -137,11 +131,12 @@ def _times(call: Callable, barrier: Callable, warmup: int, repeats: int) -> list
     return seconds
 
 
-def _torch_case(op: str, part: int, rank: int, size: int, device: str) -> tuple[Callable, Callable[[], int]]:
+def _torch_case(op: str, part: int, rank: int, size: int) -> tuple[Callable, Callable[[], int]]:
     """The call to time on buffers of its own, and a count of the elements that differ from what it should give."""
     import torch
     import torch.distributed as dist
 
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     own = torch.full((part,), float(rank + 1), device=device)
     each = torch.arange(1, size + 1, device=device, dtype=torch.float32)
     total = float(size * (size + 1) // 2)
@@ -169,16 +164,27 @@ def _torch_case(op: str, part: int, rank: int, size: int, device: str) -> tuple[
         "all_to_all": (lambda: dist.all_to_all_single(out, many), different(out, everyone)),
         "sendrecv": (exchange, different(got, float(left + 1))),
     }
-    return cases[op]
+    call, wrong = cases[op]
+    return (_synchronised(call) if device == "cuda" else call), wrong
 
 
-def _measure_mpi(op: str, part: int, warmup: int, repeats: int) -> tuple[list[float], int]:
+def _synchronised(call: Callable) -> Callable:
+    """NCCL's calls return before they have ended: wait for the device."""
+    import torch
+
+    def timed() -> None:
+        call()
+        torch.cuda.synchronize()
+
+    return timed
+
+
+def _mpi_case(op: str, part: int, rank: int, size: int) -> tuple[Callable, Callable[[], int]]:
     """The same over mpi4py, on NumPy buffers."""
     import numpy as np
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
-    rank, size = comm.rank, comm.size
     own = np.full(part, rank + 1, np.float32)
     each, total = np.arange(1, size + 1, dtype=np.float32), size * (size + 1) / 2
     left, right = (rank - 1) % size, (rank + 1) % size
@@ -194,9 +200,7 @@ def _measure_mpi(op: str, part: int, warmup: int, repeats: int) -> tuple[list[fl
         "sendrecv": (lambda: comm.Sendrecv(own, right, recvbuf=got, source=left), got, left + 1),
     }
     call, found, wanted = cases[op]
-    call()
-    mistakes = int((found != wanted).sum())
-    return _times(call, comm.Barrier, warmup, repeats), mistakes
+    return call, lambda: int((found != wanted).sum())
 
 
 def fit_rows(rows: list[Row]) -> Fit | None:

@@ -1,6 +1,7 @@
 """Real Gloo ranks: results, output, errors in words, deadlocks, silent mistakes, and nothing left behind."""
 
 import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -18,6 +19,8 @@ import torch
 import torch.distributed as dist
 
 from distgen_lab.ranks import DeadlockError, LaunchError, MismatchError, RankError, launch
+
+launching = importlib.import_module("distgen_lab.ranks.launch")
 
 
 def other():
@@ -112,6 +115,80 @@ def test_recorded_collective_names_group_type_and_place():
 
 def test_recording_can_be_switched_off():
     assert launch(dist.barrier, ranks=2, record=False)[0].events == ()
+
+
+def train(steps=3):
+    """A few steps of a replicated model; returns the gradient of its first weight, and DDP's own list of buckets."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 256, bias=False) for _ in range(3)))
+    replica = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.3)
+    for _ in range(steps):
+        replica.zero_grad()
+        replica(torch.ones(2, 256) * (1 + dist.get_rank())).sum().backward()
+    known = replica._get_ddp_logging_data()
+    first, later = (sizes.split(",") for sizes in (known["bucket_sizes"], known["rebuilt_bucket_sizes"]))
+    return model[0].weight.grad.clone(), [int(size) for size in first + later * (steps - 1)]
+
+
+def test_ddp_is_recorded_bucket_by_bucket_and_computes_the_same():
+    recorded, plain = launch(train, ranks=2), launch(train, ranks=2, record=False)
+    assert torch.equal(recorded[0].value[0], plain[0].value[0])
+    buckets = recorded[0].value[1]
+    assert [e.nbytes for e in recorded[0].events if e.op == "all_reduce"] == buckets
+    assert sum(buckets) == 3 * 3 * 256 * 256 * 4
+    assert recorded[0].events[0].op == "broadcast"
+    start = train.__code__.co_firstlineno
+    assert all(start < e.line < start + 9 and e.end for e in recorded[0].events)
+
+
+def test_a_hook_of_the_reader_is_left_alone():
+    def work():
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+        replica = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64, bias=False))
+        replica.register_comm_hook(None, fp16_compress_hook)
+        replica(torch.ones(1, 64)).sum().backward()
+
+    events = launch(work, ranks=2)[0].events
+    assert [(e.dtype, e.nbytes) for e in events if e.op == "all_reduce"] == [("float16", 64 * 64 * 2)]
+
+
+def test_a_sharded_model_is_recorded_as_gathers_and_scatters():
+    def work():
+        model = torch.nn.Linear(128, 64, bias=False)
+        torch.distributed.fsdp.fully_shard(model)
+        model(torch.ones(2, 128)).sum().backward()
+
+    events = launch(work, ranks=2)[0].events
+    assert events[0].op.startswith("all_gather")
+    assert any(e.op.startswith("reduce_scatter") and e.reduce_op == "AVG" for e in events)
+
+
+MEBI = 2**20
+
+
+def shares(function, ranks=4):
+    """Bytes between ranks in mebibytes, headers rounded away."""
+    wire = launch(function, ranks=ranks).wire
+    return [[round(count / MEBI, 1) for count in row] for row in wire]
+
+
+@pytest.mark.skipif(not hasattr(__import__("socket"), "TCP_INFO"), reason="the kernel does not tell bytes of a socket")
+def test_the_kernel_shows_what_library_collectives_send():
+    """Gloo: all_reduce and all_gather are rings, broadcast a binomial tree, reduce_scatter a whole all_reduce."""
+    ring = shares(lambda: dist.all_reduce(torch.ones(MEBI // 4)))
+    assert ring == [[1.5 if to == (rank - 1) % 4 else 0.0 for to in range(4)] for rank in range(4)]
+    tree = shares(lambda: dist.broadcast(torch.ones(MEBI // 4), src=0))
+    assert [sum(map(bool, row)) for row in tree] == [2, 1, 0, 0]
+    assert [sum(column) for column in zip(*tree, strict=True)] == [0, 1, 1, 1]
+    scatter = shares(lambda: dist.reduce_scatter_single(torch.ones(MEBI // 16), torch.ones(MEBI // 4)))
+    assert [sum(row) for row in scatter] == [1.5] * 4  # 0.75 is what a reduce-scatter needs
+    gather = shares(lambda: dist.all_gather_single(torch.ones(MEBI // 4), torch.ones(MEBI // 16)))
+    assert [sum(row) for row in gather] == [pytest.approx(0.75, abs=0.06)] * 4
+
+
+def test_no_bytes_are_told_where_nothing_is_recorded():
+    assert launch(dist.barrier, ranks=2, record=False).wire == []
 
 
 def test_timeline_exports_a_chrome_trace():
@@ -319,6 +396,49 @@ def test_a_silent_mistake_is_told_after_a_run_that_finished(function):
     assert len(caught.value.run) == 2
 
 
+def roots_differ():
+    dist.broadcast(torch.ones(2), src=dist.get_rank())
+
+
+def operations_differ():
+    data = torch.ones(4)
+    if dist.get_rank():
+        dist.all_reduce(data)
+    else:
+        dist.broadcast(data, src=0)
+
+
+@pytest.mark.parametrize("function", [roots_differ, operations_differ], ids=lambda f: f.__name__)
+def test_ranks_that_disagree_and_wait_are_told_so_before_the_deadline(function):
+    text = fails(function, 2, DeadlockError)
+    assert "The ranks disagree about" in text
+    assert "of collective 1" in text
+
+
+def test_a_collective_that_the_others_finish_without_a_rank_is_told():
+    """The root of a gather needs all, but a rank that only sends small data need not wait for one that has left."""
+
+    def work():
+        if dist.get_rank() != 2:
+            dist.all_reduce(torch.ones(1), async_op=True)
+
+    with pytest.warns(RuntimeWarning, match="Rank 0 never waited"), pytest.raises(MismatchError) as caught:
+        launch(work, ranks=3)
+    assert "Rank 2 took part in 0 of 1 collectives: all_reduce(SUM) of 1 float32" in str(caught.value)
+
+
+def test_a_request_that_no_one_waited_for_is_warned_of():
+    def work():
+        data = torch.ones(3)
+        if dist.get_rank() == 0:
+            dist.isend(data, dst=1)
+        else:
+            dist.recv(data, src=0)
+
+    with pytest.warns(RuntimeWarning, match=r"Rank 0 never waited for its isend to rank 1 \(line \d+: dist.isend"):
+        launch(work, ranks=2)
+
+
 def test_two_branches_that_do_the_same_are_no_mistake():
     def work():
         data = torch.ones(2)
@@ -376,6 +496,43 @@ def test_a_value_that_is_too_large_is_named():
     assert "MiB, at most 256" in text
 
 
+# ------------------------------------------------------------------ other ways to start
+
+
+@pytest.mark.slow
+def test_where_nothing_can_be_forked_ranks_are_spawned(monkeypatch, capsys):
+    monkeypatch.setattr(launching.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    factor = 3
+
+    def work():
+        data = torch.ones(2) * factor
+        dist.all_reduce(data)
+        print("here", dist.get_rank())
+        return data[0].item()
+
+    run = launch(work, ranks=2)
+    assert run.values == [6, 6]
+    assert capsys.readouterr().out.splitlines() == ["[0] here 0", "[1] here 1"]
+    assert run.timeline.traffic()[1].collectives == {"all_reduce": 1}
+    assert "waits in recv from rank 1" in fails(both_receive_first, 2, DeadlockError)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+def test_nccl_runs_on_as_many_ranks_as_there_are_gpus():
+    def work():
+        data = torch.ones(1000, device="cuda") * (dist.get_rank() + 1)
+        dist.all_reduce(data)
+        return dist.get_backend(), data.sum().item()
+
+    ranks = min(torch.cuda.device_count(), 4)
+    run = launch(work, ranks=ranks)
+    assert run.values == [("nccl", 1000 * ranks * (ranks + 1) / 2)] * ranks
+    assert run.timeline.traffic()[0].collectives == {"all_reduce": 1}
+    with pytest.raises(LaunchError, match="needs a GPU a rank"):
+        launch(work, ranks=torch.cuda.device_count() + 1, backend="nccl")
+
+
 # ------------------------------------------------------------------ nothing survives
 
 
@@ -408,6 +565,39 @@ def test_many_launches_leave_nothing_behind(monkeypatch, tmp_path):
     while snapshot() != before and time.monotonic() < deadline:
         threading.Event().wait(0.05)
     assert snapshot() == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_five_hundred_launches_and_twenty_killed_ones_leave_nothing_and_grow_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def killed():
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.barrier()
+
+    for _ in range(20):
+        launch(dist.barrier, ranks=2)
+    before, memory, shared = snapshot(), used_memory(), set(os.listdir("/dev/shm"))
+    for _ in range(500):
+        launch(dist.barrier, ranks=2)
+    for _ in range(20):
+        with pytest.raises(RankError):
+            launch(killed, ranks=2)
+    deadline = time.monotonic() + 5
+    while snapshot() != before and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    assert snapshot() == before
+    assert set(os.listdir("/dev/shm")) <= shared
+    assert used_memory() - memory < 20e6
+
+
+def used_memory():
+    """Bytes of this process and of the server that forks its ranks."""
+    gc.collect()
+    me = psutil.Process()
+    return sum(p.memory_info().rss for p in [me, *me.children()])
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
