@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing import parent_process
@@ -61,17 +62,29 @@ def run_rank(order: Order, pipe: Connection) -> None:
 def _watch_parent(folder: Path) -> None:
     """End with the process that asked for us, even while blocked in C, and remove the folder it can no longer remove.
 
-    Its Ctrl-C is ignored: it ends the ranks itself.
+    Its Ctrl-C is ignored: it ends the ranks itself. A session of their own keeps the ranks alive for that moment when a
+    whole group of processes is killed, as Jupyter does with a kernel it restarts.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "setsid"):
+        os.setsid()
     sentinel = parent_process().sentinel
 
     def watch() -> None:
         wait([sentinel])
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder in which another rank may just be making a file."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.05)
 
 
 def _redirect(path: Path) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # importing it would load numpy into every rank
 
 __all__ = ["RankResult", "Run", "launch"]
 
+SERVER_FOLDER = "DISTGEN_SERVER_FOLDER"
+"""Environment variable that tells the server that forks the ranks where its socket lies."""
 BACKENDS = ("auto", "gloo", "nccl", "mpi")
 MOST_RANKS = 256
 LOOK = 0.5
@@ -171,8 +173,16 @@ def _context() -> multiprocessing.context.BaseContext:
     """Fork ranks from a server that has torch loaded; start them anew where there is no such server."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
+    from multiprocessing.forkserver import ensure_running
+    from multiprocessing.util import get_temp_dir
+
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distgen_lab.ranks.preload"])
+    os.environ[SERVER_FOLDER] = get_temp_dir()
+    try:
+        ensure_running()
+    finally:
+        del os.environ[SERVER_FOLDER]
     return context
 
 
