@@ -72,11 +72,13 @@ def _targets(ranks: Ranks, me: int, span: Span) -> list[int]:
 
 
 def _answered(ranks: Ranks, me: int, peer: int, span: Span) -> bool:
-    """Whether ``peer`` has begun the matching call: more of them than ``me`` has used up."""
+    """Whether ``peer`` has begun the matching call, and stayed for it: more of them than ``me`` has used up."""
     mine, theirs = ("send", "recv") if "send" in span.op else ("recv", "send")
     if peer not in ranks:
         return False
     begun = [s for s in ranks[peer].spans if theirs in s.op and s.peer in (me, None) and s.tag == span.tag]
+    if ranks[peer].gone:  # a send that it left without waiting for may never have gone out
+        begun = [s for s in begun if s.end is not None]
     used = [s for s in ranks[me].spans if mine in s.op and s.peer in (peer, None) and s.tag == span.tag and s.end]
     return len(begun) > len(used)
 
@@ -109,6 +111,7 @@ def waits(ranks: Ranks) -> list[str]:
         if rank.waiting is not None:
             reasons = "; ".join(_reason(ranks, peer) for peer in _targets(ranks, me, rank.waiting)[:4])
             sentences.append(f"Rank {me} waits in {call(rank.waiting)} ({place(rank.waiting)}){_because(reasons)}.")
+    sentences += unfinished({me: rank for me, rank in ranks.items() if rank.state == FINISHED})
     circle = _circle(ranks)
     if circle:
         path = " -> ".join(map(str, circle))
