@@ -17,7 +17,8 @@ from importlib.resources import files
 from types import CodeType
 from typing import Any
 
-from distgen_lab.plain import REL, difference, encode
+from distgen_lab.judging import difference, same
+from distgen_lab.plain import REL, encode
 
 __all__ = ["MIME", "CheckFailed", "answer_key", "explain", "report", "rng", "withheld"]
 
@@ -62,7 +63,7 @@ def explain(check_id: str, value: Any) -> tuple[bool | None, str]:
     found = difference(value, key["value"], rel)
     if found is None:
         return True, f"{key['title']}: right."
-    hints = (hint for hint in key["hints"] if difference(value, hint["value"], rel) is None)
+    hints = (hint for hint in key["hints"] if same(value, hint["value"], rel))
     hint = next(hints, {"hint": f"Not yet: {found}. {key.get('nudge', '')}".strip()})
     return False, f"{key['title']}: {hint['hint']}"
 

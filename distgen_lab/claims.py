@@ -12,18 +12,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from html import escape
+from importlib import import_module
 from importlib.resources import files
 
-from distgen_lab import hardware, scale, units
+from distgen_lab import units
 
 __all__ = ["VERDICTS", "Box", "Claim", "ClaimTable", "check_the_book", "claim", "claims", "html_table", "table"]
 
 VERDICTS = ("OK", "rounding", "WRONG", "MISLEADING", "outdated", "UNSOURCED")
 """OK; off in the last digit; wrong; a condition is missing; true once; no public source found."""
 
-_NAMES = {
-    "__builtins__": {}, "hardware": hardware, "scale": scale, "units": units,
-    "ceil": math.ceil, "max": max, "min": min, "round": round,
+_MODULES = ("alphabeta", "collectives", "hardware", "nccl_tuner", "scale", "simulate", "topology", "units")
+_FUNCTIONS = {
+    "__builtins__": {}, "ceil": math.ceil, "log2": math.log2, "max": max, "min": min, "round": round, "sqrt": math.sqrt,
 }  # fmt: skip
 _BOX = "border:1px solid #0072B2;border-left:6px solid #0072B2;border-radius:4px;padding:0.5em 1em;margin:0.5em 0"
 _ERRATA = "errata.ipynb"
@@ -39,7 +40,7 @@ class Claim:
         line, topic: where it stands.
         claim: what the chapter says, in our words.
         printed, printed_value: the value as printed, and as a number in SI base units (None if it is not one number).
-        compute: an expression over ``scale``, ``hardware`` and ``units``, None where nothing can be computed.
+        compute: an expression over the modules of theory (``scale``, ``topology``, ...), None where there is none.
         expected: the right value from elsewhere, which the tests hold against ``compute``.
         unit: of both values: "B", "FLOP", "s", "1" for a plain number, ...
         verdict: one of ``VERDICTS``.
@@ -68,7 +69,7 @@ class Claim:
     @cached_property
     def value(self) -> float | None:
         """The computed value in SI base units, None where nothing can be computed."""
-        return None if self.compute is None else float(eval(self.compute, dict(_NAMES)))
+        return None if self.compute is None else float(eval(self.compute, dict(_names())))
 
     @property
     def computed(self) -> str:
@@ -86,6 +87,12 @@ class Claim:
         """Significant digits of the first number in ``printed``, trailing zeros included."""
         number = re.search(r"\d[\d,]*(\.\d+)?", self.printed)
         return self.digits or max(1, len(re.sub(r"\D", "", number[0] if number else "").lstrip("0")))
+
+
+@cache
+def _names() -> dict[str, object]:
+    """What an expression may use; the modules are loaded when the first one is computed (some stand on this one)."""
+    return _FUNCTIONS | {name: import_module(f"distgen_lab.{name}") for name in _MODULES}
 
 
 @cache

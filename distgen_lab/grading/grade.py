@@ -17,7 +17,7 @@ from distgen_lab.checks import explain
 from distgen_lab.grading.master import Master, Question
 from distgen_lab.grading.run import CellResult, Job, run
 from distgen_lab.grading.submission import Submission, UnreadableSubmission, merge
-from distgen_lab.plain import difference
+from distgen_lab.judging import difference
 
 __all__ = ["GradingError", "Row", "blame", "find_submissions", "grade", "reference", "write_grades"]
 

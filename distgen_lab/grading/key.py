@@ -9,7 +9,8 @@ from distgen_lab.grading.grade import reference
 from distgen_lab.grading.master import Master, MasterError, Question
 from distgen_lab.grading.run import CellResult, Job, default_workers, run
 from distgen_lab.grading.submission import Submission, merge
-from distgen_lab.plain import REL, difference
+from distgen_lab.judging import difference, same
+from distgen_lab.plain import REL
 
 __all__ = ["answer_sheet", "key_path", "make_key", "variants"]
 
@@ -72,5 +73,5 @@ def _check_wrong_answers(master: Master, question: Question, value: Any, seen: l
         if difference(result.value, value, question.rel) is None:
             raise MasterError(f"{where}: wrong answer {k} is right for the worked input; choose another worked input")
         for j, other in enumerate(seen[: k - 1], 1):
-            if difference(result.value, other.value, question.rel) is None:
+            if same(result.value, other.value, question.rel):
                 raise MasterError(f"{where}: wrong answers {j} and {k} report the same; choose another worked input")

@@ -1,7 +1,7 @@
 """Time collectives on the ranks there are, in the manner of nccl-tests.
 
-``python -m distgen_lab.labs.collectives all_reduce broadcast --largest 4194304``, or under torchrun, mpiexec or srun: see
-``distgen_lab.labs``.
+``python -m distgen_lab.labs.collectives all_reduce broadcast --largest 4194304``, or under torchrun, mpiexec or srun:
+see ``distgen_lab.labs``.
 """
 
 import argparse

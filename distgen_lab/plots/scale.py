@@ -1,54 +1,23 @@
-"""Pictures of the course: one palette, one size, axes with units, legible on a light and on a dark page.
-
-Each function draws into the axes it is given, and returns them.
-"""
+"""Pictures of section 1: sizes, times and walls."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import cycle
 
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from distgen_lab.history import Landmark
+from distgen_lab.plots.canvas import PALETTE, plain_frame
 from distgen_lab.scale import ModelState, ThreeWalls
-from distgen_lab.timeline import Span, Timeline
 from distgen_lab.units import DAY, GB, HOUR, YEAR, duration, quantity
 
 __all__ = [
-    "PALETTE",
-    "PATIENCE",
-    "axes",
-    "bars",
-    "landmarks",
-    "model_states",
-    "spacetime",
-    "step_times",
-    "three_walls",
-    "training_times",
-]
-
-PALETTE = {
-    "blue": "#0072B2", "orange": "#E69F00", "green": "#009E73", "red": "#D55E00", "purple": "#CC79A7",
-    "sky": "#56B4E9", "grey": "#7F7F7F",
-}  # fmt: skip
-"""Okabe and Ito's colours, told apart by colour-blind readers."""
-
+    "PATIENCE", "bars", "landmarks", "model_states", "step_times", "three_walls", "training_times",
+]  # fmt: skip
 
 PATIENCE = YEAR / 4
 """A training run that takes longer counts as one that hits the compute wall."""
-
-
-def axes(height: float = 2.9, width: float = 6.6) -> Axes:
-    """Return the axes of a new figure in the course's size, in inches; show it with ``plt.show()``."""
-    return plt.subplots(figsize=(width, height), dpi=85, layout="constrained")[1]
-
-
-def _plain_frame(ax: Axes) -> Axes:
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
 
 
 def landmarks(ax: Axes, rows: Iterable[Landmark]) -> Axes:
@@ -60,7 +29,7 @@ def landmarks(ax: Axes, rows: Iterable[Landmark]) -> Axes:
         ax.annotate(row.name, (row.year, row.parameters), xytext=(6, -4), textcoords="offset points", fontsize=9)
     ax.set(yscale="log", xlabel="year", ylabel="parameters", xlim=_with_room([row.year for row in rows]))
     ax.grid(axis="y", alpha=0.3)
-    return _plain_frame(ax)
+    return plain_frame(ax)
 
 
 def _with_room(years: Sequence[float]) -> tuple[float, float]:
@@ -77,7 +46,7 @@ def training_times(ax: Axes, devices: Sequence[int], seconds: dict[str, Sequence
         ax.annotate(name, (devices[-1], mark), xytext=(0, 3), textcoords="offset points", ha="right", fontsize=8)
     ax.set(xscale="log", yscale="log", xlabel="devices", ylabel="training time in days")
     ax.legend(frameon=False)
-    return _plain_frame(ax)
+    return plain_frame(ax)
 
 
 def model_states(ax: Axes, states: dict[str, ModelState], device_memory: float) -> Axes:
@@ -91,7 +60,7 @@ def model_states(ax: Axes, states: dict[str, ModelState], device_memory: float) 
     ax.set(xlabel="GB")
     ax.invert_yaxis()
     ax.legend(frameon=False, fontsize=8, loc="lower right")
-    return _plain_frame(ax)
+    return plain_frame(ax)
 
 
 def bars(
@@ -112,7 +81,7 @@ def bars(
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, unit)))
     ax.margins(x=0.2, y=0.12)
     ax.invert_yaxis()
-    return _plain_frame(ax)
+    return plain_frame(ax)
 
 
 def step_times(ax: Axes, devices: Sequence[int], seconds: dict[str, Sequence[float]]) -> Axes:
@@ -121,7 +90,7 @@ def step_times(ax: Axes, devices: Sequence[int], seconds: dict[str, Sequence[flo
         ax.plot(devices, values, color=color, label=label)
     ax.set(xscale="log", yscale="log", xlabel="devices", ylabel="seconds a step")
     ax.legend(frameon=False)
-    return _plain_frame(ax)
+    return plain_frame(ax)
 
 
 def three_walls(panels: Sequence[Axes], walls: ThreeWalls) -> None:
@@ -150,7 +119,7 @@ def _wall(ax: Axes, title: str, values: dict[str, float], marks: Sequence[float]
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set(title=title, ylim=(floor, marks[-1] * 30), xlim=(-0.6, max(1, len(values) - 1) + 0.6))
     ax.grid(axis="y", alpha=0.3)
-    _plain_frame(ax).set_axisbelow(True)
+    plain_frame(ax).set_axisbelow(True)
 
 
 def _verdict(ax: Axes, passed: bool) -> None:
@@ -158,53 +127,3 @@ def _verdict(ax: Axes, passed: bool) -> None:
     color = PALETTE["green"] if passed else PALETTE["red"]
     ax.patches[0].set_facecolor(color)
     ax.set_title(f"{ax.get_title()}: {'passed' if passed else 'a wall'}", color=color, fontsize=11)
-
-
-FEW_MESSAGES = 200
-"""Up to so many messages are drawn as arrows, more as plain lines."""
-
-
-def spacetime(ax: Axes, timeline: Timeline) -> Axes:
-    """Draw ranks down, time to the right: a message from its send to the end of its receive, waiting and collectives.
-
-    The same picture for a recorded and for a simulated run. Time starts at 0 with the first span.
-    """
-    begin = timeline.spans[0].start if timeline.spans else 0.0
-    ax.hlines(range(timeline.lanes), 0, timeline.seconds, color=PALETTE["grey"], linewidth=0.6, zorder=1)
-    for kind, color in (("collective", "green"), ("wait", "sky")):
-        _spans(ax, [span for span in timeline.spans if _kind(span) == kind], begin, kind, PALETTE[color])
-    _messages(ax, timeline.messages(), begin)
-    ax.set(xlabel="time", ylabel="rank", yticks=range(timeline.lanes), ylim=(timeline.lanes - 0.5, -0.5))
-    ax.set_yticks(range(0, timeline.lanes, max(1, timeline.lanes // 16)))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
-    ax.xaxis.set_major_locator(MaxNLocator(6))
-    if ax.get_legend_handles_labels()[1]:
-        ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return _plain_frame(ax)
-
-
-def _kind(span: Span) -> str:
-    """What a span is in the picture: a collective, a wait for a message, or a message on its way."""
-    if span.is_collective:
-        return "collective"
-    return "wait" if "recv" in span.op and span.blocking else "message"
-
-
-def _spans(ax: Axes, spans: Sequence[Span], begin: float, label: str, color: str) -> None:
-    """Thick bars on the lanes; one that has not ended reaches to the end of the picture."""
-    ended = [span for span in spans if span.end is not None]
-    if ended:
-        left, width = [span.start - begin for span in ended], [span.seconds for span in ended]
-        ax.barh([span.lane for span in ended], width, left=left, height=0.36, color=color, label=label, zorder=2)
-
-
-def _messages(ax: Axes, pairs: Sequence[tuple[Span, Span]], begin: float) -> None:
-    """One line a message; an arrow head shows its direction while there are few."""
-    color, drawn = PALETTE["blue"], [(send, receive) for send, receive in pairs if receive.end is not None]
-    ends = [((send.start - begin, send.lane), (receive.end - begin, receive.lane)) for send, receive in drawn]
-    if not ends:
-        return
-    ax.add_collection(LineCollection(ends, color=color, linewidth=0.9, zorder=3, label="message"))
-    for start, end in ends if len(ends) <= FEW_MESSAGES else ():
-        style = {"arrowstyle": "-|>", "color": color, "linewidth": 0, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", end, start, arrowprops=style, zorder=4)
