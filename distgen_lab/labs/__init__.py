@@ -8,6 +8,8 @@ A lab that needs ranks is started by any launcher of the field, or by none (then
     sbatch slurm.sh distgen_lab.labs.link          # slurm.sh lies beside the labs
 """
 
+import os
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -30,9 +32,14 @@ def run(lab: Callable[..., str], *args: Any) -> None:
 
 
 def ranks_of() -> str:
-    """Return the ranks in words: how many, over what, on which hosts."""
-    import socket
-
+    """Return the ranks in words: how many, over what, on which hosts; and whether they have a core each."""
     world = current()
-    hosts = dict.fromkeys(world.gather(socket.gethostname()))
-    return f"{world.size} ranks over {world.backend} on {', '.join(hosts)}"
+    found = world.gather((socket.gethostname(), os.cpu_count() or 1))
+    hosts = dict(found)
+    text = f"{world.size} ranks over {world.backend} on {', '.join(hosts)}"
+    crowded = [host for host, cores in hosts.items() if sum(host == name for name, _ in found) > cores]
+    if crowded:
+        text += (
+            f"\nmore ranks than cores on {', '.join(crowded)}: count messages and bytes there, the times say nothing"
+        )
+    return text

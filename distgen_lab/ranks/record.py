@@ -146,7 +146,7 @@ def record_torch(recorder: Recorder | None, network: EmulatedNetwork | None = No
 
     for name in (name for name in (*_POINT_TO_POINT, *_COLLECTIVES) if hasattr(distributed_c10d, name)):
         original = getattr(distributed_c10d, name)
-        function = (network and network.replace(name)) or original
+        function = (network and network.replace(name, original)) or original
         if recorder is not None:
             function = _recorded(recorder, name, function, signature(original))
         for module in (dist, distributed_c10d):

@@ -4,7 +4,7 @@
 emulated link against alpha + n beta. ``bare``: the same on the bare machine with two ranks, beside the library's own.
 """
 
-import math
+import itertools
 import statistics
 import subprocess
 import sys
@@ -17,9 +17,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from distgen_lab.alphabeta import Link, fit
+from distgen_lab.alphabeta import Link
+from distgen_lab.bench import measure
+from distgen_lab.collectives import rabenseifner_all_reduce, recursive_doubling_all_reduce, ring_all_reduce
+from distgen_lab.labs.schedules import Comparison, compare, exchange_link, reduction_time
 from distgen_lab.ranks import launch
-from distgen_lab.units import quantity
+from distgen_lab.simulate import price
+from distgen_lab.topology import crossbar
 
 REPEATS = 10
 
@@ -113,77 +117,7 @@ def bench_launch() -> None:
         print(f"{name:<40} {median_seconds(work, repeats):6.3f} s", flush=True)
 
 
-def exchange(data: torch.Tensor, out: torch.Tensor, to: int, source: int) -> None:
-    """Send and receive at the same time."""
-    request = dist.isend(data, to)
-    dist.recv(out, source)
-    request.wait()
-
-
-def ring(data: torch.Tensor) -> None:
-    """Ring all-reduce."""
-    size, rank = dist.get_world_size(), dist.get_rank()
-    parts, got = list(data.chunk(size)), torch.empty_like(data.chunk(size)[0])
-    for step in range(2 * (size - 1)):
-        adding, shift = step < size - 1, step if step < size - 1 else step - size
-        exchange(parts[(rank - shift) % size].contiguous(), got, (rank + 1) % size, (rank - 1) % size)
-        target = parts[(rank - shift - 1) % size]
-        target.add_(got) if adding else target.copy_(got)
-
-
-def recursive_doubling(data: torch.Tensor) -> None:
-    """All-reduce by recursive doubling, for a power of two of ranks."""
-    got, distance = torch.empty_like(data), 1
-    while distance < dist.get_world_size():
-        exchange(data, got, dist.get_rank() ^ distance, dist.get_rank() ^ distance)
-        data.add_(got)
-        distance *= 2
-
-
-def rabenseifner(data: torch.Tensor) -> None:
-    """All-reduce by recursive halving, then doubling, for a power of two of ranks."""
-    size, rank = dist.get_world_size(), dist.get_rank()
-    low, high, distance, path = 0, len(data), size // 2, []
-    while distance:
-        middle, upper = (low + high) // 2, bool(rank & distance)
-        mine, theirs = ((middle, high), (low, middle)) if upper else ((low, middle), (middle, high))
-        got = torch.empty(mine[1] - mine[0], dtype=data.dtype)
-        exchange(data[theirs[0] : theirs[1]], got, rank ^ distance, rank ^ distance)
-        data[mine[0] : mine[1]] += got
-        path.append((mine, theirs, distance))
-        (low, high), distance = mine, distance // 2
-    for mine, theirs, distance in reversed(path):
-        got = torch.empty(theirs[1] - theirs[0], dtype=data.dtype)
-        exchange(data[mine[0] : mine[1]], got, rank ^ distance, rank ^ distance)
-        data[theirs[0] : theirs[1]] = got
-
-
-SCHEDULES: dict[Callable, Callable[[int, float, Link], float]] = {
-    ring: lambda size, n, link: 2 * (size - 1) * link.time(n / size),
-    recursive_doubling: lambda size, n, link: math.log2(size) * link.time(n),
-    rabenseifner: lambda size, n, link: 2 * math.log2(size) * link.alpha + 2 * (size - 1) / size * n * link.beta,
-}
-"""Each schedule and its closed form: seconds for ``size`` ranks and ``n`` bytes."""
-
-
-def timed(schedule: Callable, count: int, repeats: int = 5) -> tuple[list[float], bool]:
-    """In a rank: seconds of each run, begun together, and whether the sum is right."""
-    size, seconds, right = dist.get_world_size(), [], True
-    for _ in range(repeats + 1):
-        data = torch.ones(count, dtype=torch.float64)
-        dist.barrier()
-        start = time.perf_counter()
-        schedule(data)
-        seconds.append(time.perf_counter() - start)
-        right = right and bool((data == size).all())
-    return seconds[1:], right
-
-
-def slowest(schedule: Callable, ranks: int, count: int, network: Link | None) -> float:
-    """Median over the runs of the slowest rank's seconds."""
-    values = launch(timed, ranks, args=(schedule, count), network=network).values
-    assert all(right for _, right in values)
-    return statistics.median(max(run) for run in zip(*(seconds for seconds, _ in values), strict=True))
+SCHEDULES = (ring_all_reduce, recursive_doubling_all_reduce, rabenseifner_all_reduce)
 
 
 def bench_network() -> None:
@@ -192,44 +126,39 @@ def bench_network() -> None:
     for link in (Link(10e-3, 5e-8), Link(20e-3, 1e-7)):
         print(f"emulated link: {link}")
         for ranks in (4, 8):
-            for count in (64, 8_192, 131_072):
-                errors += [_line(schedule, ranks, count, link) for schedule in SCHEDULES]
-    print(f"median error {statistics.median(map(abs, errors)):.1%}, worst {max(map(abs, errors)):.1%}")
-
-
-def _line(schedule: Callable, ranks: int, count: int, link: Link) -> float:
-    found, wanted = slowest(schedule, ranks, count, link), SCHEDULES[schedule](ranks, 8 * count, link)
-    error = found / wanted - 1
-    size = quantity(8 * count, "B")
-    what = f"{ranks} ranks, {size:>8} {schedule.__name__:<19}"
-    print(f"{what} {found * 1e3:8.1f} ms, model {wanted * 1e3:8.1f} {error:+.1%}", flush=True)
-    return error
-
-
-def swap(data: torch.Tensor) -> None:
-    """A simultaneous exchange between two ranks: what the bare machine is fitted on."""
-    got = torch.empty_like(data)
-    exchange(data, got, 1 - dist.get_rank(), 1 - dist.get_rank())
-    data.add_(got)
-
-
-def library(data: torch.Tensor) -> None:
-    """The library's own collective."""
-    dist.all_reduce(data)
+            for build, nbytes in itertools.product(SCHEDULES, (512, 65_536, 1_048_576)):
+                found = launch(compare, ranks, args=(build(ranks), nbytes, link, 0.0, 5), network=link)[0].value
+                errors.append(abs(found.error))
+                print(f"{ranks} ranks {found}", flush=True)
+    print(f"median error {statistics.median(errors):.1%}, worst {max(errors):.1%}")
 
 
 def bench_bare() -> None:
-    """Print the fit of the bare machine and what it predicts for two ranks."""
-    counts = [2**k for k in range(4, 20, 3)]
-    link = fit([8 * count for count in counts], [slowest(swap, 2, count, None) for count in counts])
-    print(f"two ranks on loopback: {link}")
-    for count in (1024, 32_768, 524_288):
-        for schedule in (ring, rabenseifner, library):
-            model = SCHEDULES.get(schedule, SCHEDULES[ring])(2, 8 * count, link.link)
-            found = slowest(schedule, 2, count, None)
-            print(
-                f"{quantity(8 * count, 'B'):>8} {schedule.__name__:<14} {found * 1e3:7.2f} ms, {found / model - 1:+.0%}"
-            )
+    """Print what the bare machine's fit on a simultaneous exchange predicts for two ranks, and the library's own."""
+    errors = []
+    for backend in ("gloo", "mpi"):
+        link, found = launch(predicted, 2, backend, timeout=300, record=False)[0].value
+        print(f"two ranks over {backend}, by simultaneous exchange: {link}")
+        print(*found, sep="\n", flush=True)
+        errors += [abs(one.error) for one in found if "library" not in one.name]
+    print(f"schedules: median error {statistics.median(errors):.0%}, worst {max(errors):.0%}")
+
+
+def predicted() -> tuple[Link, list[Comparison]]:
+    """In a rank: the fitted link, and schedules and the library's own all-reduce against it."""
+    link, gamma = exchange_link(tuple(4**k for k in range(3, 12))).link, reduction_time()
+    rows = []
+    for nbytes in (4_096, 65_536, 1_048_576, 4_194_304):
+        rows += [compare(build(2), nbytes, link, gamma) for build in SCHEDULES]
+        rows.append(own(nbytes, link, gamma))
+    return link, rows
+
+
+def own(nbytes: int, link: Link, gamma: float) -> Comparison:
+    """In a rank: the library's all-reduce against the price of a ring."""
+    row = measure("all_reduce", nbytes)
+    ring = price(ring_all_reduce(row.ranks), crossbar(row.ranks, link), nbytes, gamma).seconds
+    return Comparison("the library's own all-reduce", nbytes, row.seconds, ring)
 
 
 if __name__ == "__main__":

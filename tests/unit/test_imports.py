@@ -10,8 +10,8 @@ import pytest
 
 HEAVY = ("torch", "ipywidgets", "mpi4py")
 LIGHT_MODULES = (
-    "units", "hardware", "models", "history", "scale", "claims", "symbols", "plain", "course", "checks", "predict",
-    "plots",
+    "units", "hardware", "models", "history", "scale", "claims", "symbols", "plain", "alphabeta", "topology",
+    "collectives", "simulate", "nccl_tuner", "timeline", "judging", "course", "checks", "predict", "plots",
 )  # fmt: skip
 UPPER = {"cli", "doctor", "demos", "grading", "labs", "notebooks", "ranks", "bench"}
 
@@ -61,21 +61,22 @@ def test_the_command_line_starts_without_torch():
 
 @pytest.mark.parametrize("name", LIGHT_MODULES)
 def test_a_lower_floor_does_not_stand_on_an_upper_one(repo, name):
-    tree = ast.parse((repo / "distgen_lab" / f"{name}.py").read_text("utf-8"))
+    one, package = repo / "distgen_lab" / f"{name}.py", repo / "distgen_lab" / name
+    files = sorted(package.glob("*.py")) if package.is_dir() else [one]
     used = set()
-    for node in ast.walk(tree):
+    for node in (node for file in files for node in ast.walk(ast.parse(file.read_text("utf-8")))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "distgen_lab":
             used |= {f"{node.module}.{alias.name}".split(".")[1] for alias in node.names}
         elif isinstance(node, ast.Import):
             used |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("distgen_lab.")}
         assert not (isinstance(node, ast.ImportFrom) and node.level), "relative import"
     assert not used & UPPER
-    assert used or name in {"units", "plain", "course", "models", "history", "scale"}
+    assert used or name in {"units", "plain", "course", "models", "history", "scale", "timeline"}
 
 
 @pytest.mark.parametrize(
     "name", [*LIGHT_MODULES, "cli", "doctor", "notebooks", "demos", "demos.panel", "demos.three_walls",
-             "labs.training_step"]
+             "labs.training_step", "labs.link", "labs.collectives", "labs.schedules", "ranks.world", "ranks.execute"]
 )  # fmt: skip
 def test_every_public_name_exists_and_is_described(name):
     module = importlib.import_module(f"distgen_lab.{name}")

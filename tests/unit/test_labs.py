@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from distgen_lab import labs
-from distgen_lab.labs import collectives, link
+from distgen_lab.alphabeta import Link
+from distgen_lab.collectives import algorithms, ring_all_gather
+from distgen_lab.labs import collectives, link, schedules
 from distgen_lab.ranks import launch, world
 
 BIN = Path(sys.executable).parent
@@ -119,6 +121,23 @@ def test_exchange_and_table_in_ranks():
     assert all(value > 0 for value in seconds[0])
     table = launch(collectives.lab, ranks=2, args=(("broadcast",), 64, 1024, 2))[0].value
     assert table.count("\n") == 5  # the ranks, the operation, the header, 64, 256 and 1,024 bytes
+
+
+def test_schedules_are_compared_with_their_price():
+    table = launch(schedules.lab, ranks=2, args=("broadcast", (64,)), record=False)[0].value
+    assert "simultaneous exchange: alpha" in table
+    assert sum("model" in line for line in table.splitlines()) == len(algorithms("broadcast", 2))
+    link = Link(2e-3, 1e-9)
+    found = launch(schedules.compare, 4, args=(ring_all_gather(4), 4_096, link, 0.0, 2), network=link)[0].value
+    assert found.nbytes == 4_096
+    assert found.predicted == pytest.approx(3 * link.time(1_024))
+    assert found.measured >= found.predicted
+
+
+def test_more_ranks_than_cores_are_told():
+    crowd = 2 * (os.cpu_count() or 1)
+    assert "more ranks than cores" in launch(labs.ranks_of, ranks=min(crowd, 64), record=False)[0].value
+    assert "more ranks than cores" not in launch(labs.ranks_of, ranks=1, record=False)[0].value
 
 
 def test_an_unknown_operation_is_named(capsys, monkeypatch):
