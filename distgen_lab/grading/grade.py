@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -16,12 +16,13 @@ from typing import Any
 from distgen_lab.checks import explain
 from distgen_lab.grading.master import Master, Question
 from distgen_lab.grading.run import CellResult, Job, run
+from distgen_lab.grading.sandbox import why_not
 from distgen_lab.grading.submission import Submission, UnreadableSubmission, merge
 from distgen_lab.judging import difference
 
 __all__ = ["GradingError", "Row", "blame", "find_submissions", "grade", "reference", "write_grades"]
 
-FIELDS = ("student", "question", "points", "out_of", "reason")
+FIELDS = ("student", "question", "points", "out_of", "reason", "sandbox")
 """Columns of ``grades.csv``."""
 
 
@@ -31,13 +32,17 @@ class GradingError(RuntimeError):
 
 @dataclass(frozen=True)
 class Row:
-    """One student's result for one question. Points are decimal text; the reason is never empty."""
+    """One student's result for one question. Points are decimal text; the reason is never empty.
+
+    ``sandbox`` is "no" where the code ran with the rights of whoever graded.
+    """
 
     student: str
     question: str
     points: str
     out_of: str
     reason: str
+    sandbox: str = "yes"
 
 
 def find_submissions(folder: Path) -> dict[str, list[Path]]:
@@ -86,17 +91,24 @@ def grade(
     seed: str = "0",
     workers: int = 1,
     progress: Callable[[str], None] = lambda text: None,
+    sandbox: bool = True,
 ) -> list[Row]:
     """Grade every student on every master; return rows ordered by student, section and question.
 
     Raises:
-        GradingError: if a solution does not run.
+        GradingError: if a solution does not run, or a sandbox is wanted and cannot be had here.
     """
-    rows = []
+    if sandbox and (missing := why_not()):
+        raise GradingError(
+            f"{missing}. Grade on a machine where it works, or with --no-sandbox: students' code then runs "
+            "with your rights, and every row says so"
+        )
+    rows: list[Row] = []
     for section, master in masters.items():
         progress(f"{section}: running the solution with seed {seed}")
         wanted = reference(master, seed)
-        rows += _grade_section(master, submissions, wanted, seed, workers, progress)
+        rows += _grade_section(master, submissions, wanted, seed, workers, progress, sandbox)
+    rows = rows if sandbox else [replace(row, sandbox="no") for row in rows]
     return sorted(rows, key=lambda row: row.student)
 
 
@@ -107,6 +119,7 @@ def _grade_section(
     seed: str,
     workers: int,
     progress: Callable[[str], None],
+    sandbox: bool,
 ) -> list[Row]:
     """Merge, run and judge all submissions of one section."""
     found, notebooks, refused = {}, {}, {}
@@ -124,7 +137,7 @@ def _grade_section(
         finished.add(name)
         progress(f"{master.section}: {len(finished)} of {len(notebooks)} runs")
 
-    results = run(Job(notebooks, master.all, seed, workers), done)
+    results = run(Job(notebooks, master.all, seed, workers, sandbox=sandbox), done)
     rows = []
     for student in submissions:
         if student in refused:

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from pathlib import Path
 from queue import Empty
@@ -26,9 +26,11 @@ from typing import Any
 import nbval.plugin
 import psutil
 import pytest
+from jupyter_client import KernelManager
 from nbval.kernel import RunningKernel, start_new_kernel
 
 from distgen_lab.checks import MIME
+from distgen_lab.grading.sandbox import MEMORY, Sandbox
 
 __all__ = ["KEPT_BYTES", "WatchedKernel"]
 
@@ -54,15 +56,19 @@ class KernelDied(Exception):
 class WatchedKernel(RunningKernel):
     """A kernel with a home of its own whose outputs are read while it runs, and which is ended at the time limit."""
 
-    limit = 20.0
+    limit, next_look = 20.0, 0.0
 
     def __init__(self, kernel_name: str, cwd: str | None = None, startup_timeout: float = 60) -> None:
-        """Start the kernel in a fresh folder; ``cwd`` is ignored."""
-        self.home = tempfile.mkdtemp(prefix="home-", dir=os.getcwd())
+        """Start the kernel in a fresh folder, in a sandbox if the job asks for it; ``cwd`` is ignored."""
         self.buffer: list[dict] = []
-        env = os.environ | {"HOME": self.home, "IPYTHONDIR": f"{self.home}/.ipython", "MPLBACKEND": "Agg"}
-        quiet = {"stdout": DEVNULL, "stderr": DEVNULL}
-        self.km, self.kc = start_new_kernel(startup_timeout, kernel_name, cwd=self.home, env=env, **quiet)
+        self.sandbox = Sandbox.new(Path.cwd()) if _job.get("sandbox") else None
+        self.home = str(self.sandbox.sockets) if self.sandbox else tempfile.mkdtemp(prefix="home-", dir=os.getcwd())
+        if self.sandbox:
+            self.km, self.kc = _start_inside(self.sandbox, kernel_name, startup_timeout)
+        else:
+            env = os.environ | {"HOME": self.home, "IPYTHONDIR": f"{self.home}/.ipython", "MPLBACKEND": "Agg"}
+            quiet = {"stdout": DEVNULL, "stderr": DEVNULL}
+            self.km, self.kc = start_new_kernel(startup_timeout, kernel_name, cwd=self.home, env=env, **quiet)
         self._ensure_iopub_up()
 
     def await_reply(self, msg_id: str, timeout: float | None = None) -> None:
@@ -86,10 +92,17 @@ class WatchedKernel(RunningKernel):
             self._drain()
             if self._replied(msg_id):
                 return True
-            if not self.is_alive():
+            if not self.is_alive() or self._too_large():
                 self.stop()
                 raise KernelDied("the kernel ended")
         return False
+
+    def _too_large(self) -> bool:
+        """Whether the sandbox holds more memory than it may; looked at twice a second."""
+        if self.sandbox is None or time.monotonic() < self.next_look:
+            return False
+        self.next_look = time.monotonic() + 0.5
+        return _held(self.km) > MEMORY
 
     def _replied(self, msg_id: str) -> bool:
         try:
@@ -127,6 +140,40 @@ class WatchedKernel(RunningKernel):
             process.kill()
         super().stop()
         shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _start_inside(sandbox: Sandbox, kernel_name: str, patience: float) -> tuple[Any, Any]:
+    """Start a kernel in the sandbox, reached through its folder of sockets; return its manager and client."""
+    place = {"ip": str(sandbox.sockets / "k"), "connection_file": str(sandbox.sockets / "k.json")}
+    manager = KernelManager(kernel_name=kernel_name, transport="ipc", **place)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    inside = {name: value for name, value in os.environ.items() if name.startswith(("DISTGEN_", "LANG", "PYTHONUTF8"))}
+    quiet = ["--IPKernelApp.capture_fd_output=False", "--HistoryManager.hist_file=:memory:"]
+    manager.kernel_spec.argv = sandbox.command([*argv, *quiet], inside | {"MPLBACKEND": "Agg"})
+    manager.kernel_spec.interrupt_mode = "message"  # a signal would end the sandbox
+    manager.write_connection_file()
+    sandbox.hand_over(Path(manager.connection_file))
+    manager.start_kernel(cwd="/", env={"PATH": os.environ["PATH"]}, stdout=DEVNULL, stderr=DEVNULL)
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=patience)
+    return manager, client
+
+
+def _held(manager: Any) -> int:
+    """Bytes that the kernel and all it started hold together, what they share counted once."""
+    family = _family(manager)
+    if _sum(lambda process: process.memory_info().rss, family) < MEMORY:
+        return 0  # cannot be too much; the exact figure is slow to get
+    return _sum(lambda process: process.memory_full_info().pss, family)
+
+
+def _sum(measure: Callable[[psutil.Process], int], family: list[psutil.Process]) -> int:
+    total = 0
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            total += measure(process)
+    return total
 
 
 def _needed(message: dict) -> bool:

@@ -57,13 +57,18 @@ class Job:
     seed: str = "0"
     workers: int = 1
     environment: dict[str, str] = field(default_factory=dict)
+    sandbox: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def settings(self, records: int) -> str:
         """Return the plugin's job as JSON."""
-        seconds = {cell: q.seconds for q in self.questions for cell in (q.answer, q.visible, q.hidden)}
-        return json.dumps({"records": records, "token": self.token, "seconds": seconds})
+        facts = {"records": records, "token": self.token, "seconds": self.seconds(), "sandbox": self.sandbox}
+        return json.dumps(facts)
+
+    def seconds(self) -> dict[str, float]:
+        """Return the time limit of each cell of a question."""
+        return {cell: q.seconds for q in self.questions for cell in (q.answer, q.visible, q.hidden)}
 
 
 Results = dict[str, dict[str, CellResult]]
@@ -145,8 +150,7 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
             with contextlib.suppress(BrokenPipeError):  # it ended at once: no events will come
                 process.stdin.write(job.settings(writer))
                 process.stdin.close()
-            patience = STARTUP + max((q.seconds for q in job.questions), default=0.0)
-            events = _events(reader, patience, job)
+            events = _events(reader, job)
             first = next(events, None)
             if first is None and not job.stop.is_set():
                 raise WorkerError(f"nbval did not start: {Path(folder, 'log').read_text('utf-8', 'replace')[-500:]}")
@@ -170,18 +174,20 @@ def _environment(job: Job, folder: str) -> dict[str, str]:
     return kept | own | {SEED_VARIABLE: job.seed} | job.environment
 
 
-def _events(reader: int, patience: float, job: Job) -> Iterator[dict[str, Any]]:
-    """Yield the worker's events until the pipe closes, is silent for ``patience`` seconds, or the job is stopped."""
-    text, deadline = b"", time.monotonic() + patience
+def _events(reader: int, job: Job) -> Iterator[dict[str, Any]]:
+    """Yield the worker's events until the pipe closes, the job is stopped, or a cell is silent far beyond its limit."""
+    text, limits = b"", job.seconds()
+    deadline = time.monotonic() + STARTUP
     while time.monotonic() < deadline and not job.stop.is_set():
         if not select.select([reader], [], [], 0.2)[0]:
             continue
         chunk = os.read(reader, 65536)
         if not chunk:
             return
-        deadline = time.monotonic() + patience
         *lines, text = (text + chunk).split(b"\n")
-        yield from filter(None, (_event(line, job.token) for line in lines))
+        for event in filter(None, (_event(line, job.token) for line in lines)):
+            deadline = time.monotonic() + STARTUP + limits.get(event.get("begin", ""), 0.0)
+            yield event
 
 
 def _event(line: bytes, token: str) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_raw_cell
 
 from distgen_lab.grading.master import Master
+from distgen_lab.grading.sandbox import why_not
 from distgen_lab.notebooks import write
 
 SOLUTIONS = {
@@ -39,13 +40,17 @@ checks.report("{key}-hidden", [{CALLS[key].format("i")} for i in inputs])
     visible = f'from distgen_lab import checks\n\nchecks.report("{key}-visible", {CALLS[key].format(4)})'
     return [
         cell("answer", key, SOLUTIONS[key]),
-        cell("visible", key, visible, title=title, points=10, seconds=4.0),
+        cell("visible", key, visible, title=title, points=10, seconds=40.0 if key == "q9-3" else 4.0),
         cell("hidden", key, hidden),
         new_raw_cell(
             f"hint: {hint}\n{wrong}", id=f"{key}-wrong-1", metadata={"distgen": {"role": "wrong", "question": key}}
         ),
         new_raw_cell("x = 1", id=f"{key}-other-1", metadata={"distgen": {"role": "other", "question": key}}),
     ]
+
+
+NO_SANDBOX = why_not()
+"""Why no sandbox can be had here, "" if one can."""
 
 
 @pytest.fixture(scope="session")

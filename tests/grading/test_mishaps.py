@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from distgen_lab.grading.grade import find_submissions, grade
+from tests.grading.conftest import NO_SANDBOX
 
 FULL = {"q9-1": "10", "q9-2": "10", "q9-3": "10"}
 NO_1 = FULL | {"q9-1": "0"}
@@ -195,7 +196,7 @@ def graded(master, hand_in, tmp_path_factory):
     (folder / "linked" / "hw.ipynb").symlink_to(folder / "with_bom" / "hw.ipynb")
     put(folder, "=cmd|x", json.dumps(hand_in()))
     before = set(psutil.pids())
-    rows = grade({"09_test": master}, find_submissions(folder), seed="7", workers=2)
+    rows = grade({"09_test": master}, find_submissions(folder), seed="7", workers=2, sandbox=not NO_SANDBOX)
     left = [
         p
         for p in psutil.process_iter(["name", "cmdline"])
