@@ -22,7 +22,10 @@ __all__ = ["VERDICTS", "Box", "Claim", "ClaimTable", "check_the_book", "claim", 
 VERDICTS = ("OK", "rounding", "WRONG", "MISLEADING", "outdated", "UNSOURCED")
 """OK; off in the last digit; wrong; a condition is missing; true once; no public source found."""
 
-_MODULES = ("alphabeta", "collectives", "hardware", "nccl_tuner", "scale", "simulate", "topology", "units")
+_MODULES = (
+    "alphabeta", "collectives", "hardware", "memory", "nccl_tuner", "occupancy", "roofline",
+    "scale", "simt", "simulate", "systolic", "topology", "units",
+)  # fmt: skip
 _FUNCTIONS = {
     "__builtins__": {}, "ceil": math.ceil, "log2": math.log2, "max": max, "min": min, "round": round, "sqrt": math.sqrt,
 }  # fmt: skip
@@ -92,7 +95,8 @@ class Claim:
 @cache
 def _names() -> dict[str, object]:
     """What an expression may use; the modules are loaded when the first one is computed (some stand on this one)."""
-    return _FUNCTIONS | {name: import_module(f"distgen_lab.{name}") for name in _MODULES}
+    modules = {name: import_module(f"distgen_lab.{name}") for name in _MODULES}
+    return _FUNCTIONS | modules | {"numpy": import_module("numpy")}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The command ``distgen``: doctor, check, release, grade, bench.
+"""The command ``distgen``: doctor, check, release, grade, bench, read.
 
 Exit codes: 0 done, 1 done and something is not right (a check failed, a capability is broken), 2 used wrongly.
 """
@@ -75,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--repeats", type=int, default=20)
     bench.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows as CSV")
     bench.add_argument("--json", type=Path, metavar="FILE", help="also write the rows as JSON")
+    reading = _command(commands, "read", _read, "say what a config, topology, benchmark log or trace means")
+    reading.add_argument("files", nargs="+", metavar="FILE", help="of any kind; the traces of several ranks together")
+    reading.add_argument("--json", action="store_true", help="for machines (keys: see distgen_lab.readers.verdict)")
+    reading.add_argument("--kind", help="skip recognition: config, topology, nccl-xml, nccl-tests, osu or trace")
+    reading.add_argument("--device", help="the GPU where a log does not name it, e.g. H100")
     for command in (release, grade):
         command.add_argument("--course", type=Path, help="the course folder, if it is not this one")
         command.add_argument(
@@ -197,6 +202,25 @@ def _bench(options: argparse.Namespace) -> int:
                 path.write_text(text(rows), encoding="utf-8")
     print(fit if (fit := bench.fit_rows(rows)) else "three sizes are needed for a fit")
     return 1 if any(row.wrong for row in rows) else 0
+
+
+def _read(options: argparse.Namespace) -> int:
+    import json
+
+    from distgen_lab.readers.verdict import judge
+
+    try:
+        verdicts, errors = judge(options.files, options.kind, options.device)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if options.json:
+        said = [{"file": e.file, "line": e.line, "field": e.field, "message": str(e)} for e in errors]
+        print(json.dumps({"schema": 1, "verdicts": [v.as_json() for v in verdicts], "errors": said}, indent=1))
+    else:
+        print(*verdicts, sep="\n\n", end="\n" if verdicts else "")
+    for error in errors:
+        print(f"distgen read: {error}", file=sys.stderr)
+    return 2 if errors else 1 if any(verdict.healthy is False for verdict in verdicts) else 0
 
 
 def _progress(text: str) -> None:

@@ -1,7 +1,7 @@
 """Compare what two answers report: numbers by tolerance, and schedules by what they do.
 
 Two right schedules may differ in every transfer. So a reported schedule (``Schedule.arrays()``) is not compared with
-the reference's, it is proved and counted: right for all inputs, and no more rounds or bytes than the reference takes.
+the reference's, it is proved and counted: right for all inputs, in no more rounds, messages at a time and bytes than the reference.
 Reported as ``{"schedule": arrays, "network": name, "nbytes": n}`` it must be right and no slower on that network.
 """
 
@@ -86,6 +86,7 @@ def _judge(got: Any, want: dict, rel: float) -> str | None:
 
 _WORDS = {
     "rounds": "it takes {} rounds, {} are enough",
+    "ports": "one rank sends or receives {} messages in one round, {} at a time are allowed",
     "bytes": "one rank sends or receives {:.4g} n bytes, {:.4g} n are enough",
     "seconds": "it takes {:.4g} s on that network, {:.4g} s are enough",
 }
@@ -109,7 +110,7 @@ def _facts(value: dict) -> dict[str, Any]:
 
 def _count(schedule: Any) -> dict[str, float]:
     table = schedule.traffic()
-    return {"rounds": table.rounds, "bytes": float(table.busiest)}
+    return {"rounds": table.rounds, "ports": table.ports, "bytes": float(table.busiest)}
 
 
 def _price(schedule: Any, value: dict) -> dict[str, float]:

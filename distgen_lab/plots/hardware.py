@@ -115,20 +115,21 @@ def predictions(ax: Axes, rows: Iterable[tuple[str, float, float]]) -> Axes:
 
 def memory_levels(ax: Axes, devices: Iterable[Accelerator]) -> Axes:
     """Draw bandwidth against size of each device's memory levels whose bandwidth is published."""
-    for color, below, device in zip(cycle(_COLORS), cycle((-12, 5)), devices, strict=False):
+    sides = cycle((((-6, -8), "right"), ((6, 5), "left")))  # names stand away from the line of the next device
+    for color, (away, side), device in zip(cycle(_COLORS), sides, devices, strict=False):
         levels = [level for level in device.levels if level.bandwidth]
         points = [[getattr(level, name) for level in levels] for name in ("size", "bandwidth")]
         ax.plot(*points, "o-", color=PALETTE[color], label=device.name, markersize=5)
         for level in levels:
             where = (level.size, level.bandwidth)
-            ax.annotate(level.name, where, xytext=(6, below), textcoords="offset points", fontsize=8,
-                        color=PALETTE[color])  # fmt: skip
+            style = {"textcoords": "offset points", "ha": side, "fontsize": 8, "color": PALETTE[color]}
+            ax.annotate(level.name, where, xytext=away, **style)
     ax.set(xscale="log", yscale="log", xlabel="size", ylabel="bandwidth")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, "B")))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, "B/s")))
-    ax.margins(x=0.15, y=0.15)
+    ax.margins(x=0.42, y=0.15)
     _calm(ax)
-    ax.legend(frameon=False, fontsize=8, loc="lower left")
+    ax.legend(frameon=False, fontsize=8, loc="upper right")
     return plain_frame(ax)
 
 

@@ -1,7 +1,7 @@
 """Say in words who waits for whom, and where ranks disagree: pure functions over what the ranks recorded."""
 
 import linecache
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -161,11 +161,22 @@ _FACTS = (
 )  # fmt: skip
 
 
+_UNEVEN = ("all_to_all", "all_to_all_single")
+"""Collectives in which each rank may hand over as much as it likes: the pieces it sends need not be equal."""
+
+
+def _differ(name: str, spans: Collection[Span]) -> bool:
+    """Whether the ranks' calls of one collective differ in this fact, and should not."""
+    if name == "count" and all(span.op in _UNEVEN for span in spans):
+        return False
+    return len({getattr(span, name) for span in spans}) > 1
+
+
 def _group_mismatches(ranks: Ranks, group: tuple[int, ...]) -> Iterator[str]:
     calls = {me: ranks[me].collectives(group) for me in group if me in ranks}
     for number, spans in enumerate(zip_longest(*calls.values()), 1):
         present = {me: span for me, span in zip(calls, spans, strict=True) if span is not None}
-        differing = [words for name, words in _FACTS if len({getattr(span, name) for span in present.values()}) > 1]
+        differing = [words for name, words in _FACTS if _differ(name, present.values())]
         if differing:
             yield f"The ranks disagree about {' and '.join(differing)} of collective {number}: {_each(present)}."
             return  # what follows is out of step

@@ -53,7 +53,7 @@ def test_a_folder_that_was_named_and_does_not_exist_is_an_error(tmp_path):
         course_root(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("name", samples())
+@pytest.mark.parametrize("name", [name for name in samples() if name.endswith(".json")])
 def test_every_sample_is_a_readable_config(name):
     path = sample(name)
     assert isinstance(path, Path) and path.name == name

@@ -37,6 +37,15 @@ def test_more_rounds_or_bytes_are_said_in_numbers():
     assert judging.difference(doubling, ring) == "one rank sends or receives 3 n bytes, 1.75 n are enough"
 
 
+def test_more_messages_at_a_time_are_no_shortcut():
+    pairs, direct = (
+        encode(build(4).arrays())
+        for build in (collectives.recursive_doubling_all_gather, collectives.direct_all_gather)
+    )
+    words = judging.difference(direct, pairs)
+    assert words == "one rank sends or receives 3 messages in one round, 1 at a time are allowed"
+
+
 def test_a_wrong_schedule_is_told_its_first_fault():
     short = broadcast([[(0, 4, 0, "copy")], [(0, 2, 0, "copy")]])
     assert "rank 1" in judging.difference(short, BINOMIAL)
