@@ -1,7 +1,7 @@
 """Compare what two answers report: numbers by tolerance, and schedules by what they do.
 
 Two right schedules may differ in every transfer. So a reported schedule (``Schedule.arrays()``) is not compared with
-the reference's, it is proved and counted: right for all inputs, in no more rounds, messages at a time and bytes than the reference.
+the reference's, it is proved and counted: right for all inputs, with no more rounds, messages at a time and bytes.
 Reported as ``{"schedule": arrays, "network": name, "nbytes": n}`` it must be right and no slower on that network.
 """
 

@@ -127,7 +127,7 @@ def memory_levels(ax: Axes, devices: Iterable[Accelerator]) -> Axes:
     ax.set(xscale="log", yscale="log", xlabel="size", ylabel="bandwidth")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, "B")))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, "B/s")))
-    ax.margins(x=0.42, y=0.15)
+    ax.margins(x=0.5, y=0.15)
     _calm(ax)
     ax.legend(frameon=False, fontsize=8, loc="upper right")
     return plain_frame(ax)

@@ -139,13 +139,14 @@ def launcher() -> str:
     Raises:
         RuntimeError: for a rank of mpiexec that was not started through mpi4py: it could not see the others.
     """
-    if "mpi4py" in sys.modules:
+    by_mpi = any(name in os.environ for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"))
+    if by_mpi and "mpi4py" in sys.modules:
         return "mpi4py"
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return "torchrun"
     if "SLURM_PROCID" in os.environ:
         return "srun"
-    if any(name in os.environ for name in ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")):
+    if by_mpi:
         raise RuntimeError("mpiexec started this without mpi4py; write: mpiexec -n 4 python -m mpi4py -m MODULE")
     return ""
 

@@ -24,7 +24,7 @@ from distgen_lab.units import GB
 
 __all__ = ["looks_like", "read_topology"]
 
-_GPU = re.compile(r"GPU\d+$")
+_GPU = re.compile(r"GPU\d{1,4}$")
 _NIC = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]*\d[A-Za-z0-9_.:-]*$")
 _CODE = re.compile(r"NV\d{1,3}$")
 _AFFINITY = re.compile(r"(?:CPU|NUMA)\s*Affinity|GPU\s+NUMA\s+ID")

@@ -32,7 +32,7 @@ _NAMES = re.compile(
     r"|[\w.]+\s*[\(\[](?:us|%|MB/s)[\)\]]",
     re.IGNORECASE,
 )
-_PAIRS = re.compile(r"\[\s*pairs:\s*(\d+)\s*\]")
+_PAIRS = re.compile(r"\[\s*pairs:\s*(\d{1,9})\s*\]")
 _RANKS = re.compile(r"(?:-np?|--ntasks(?:=|\s))\s*(\d+)\b")
 _LARGEST = 2**50
 
