@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     reading.add_argument("files", nargs="+", metavar="FILE", help="of any kind; the traces of several ranks together")
     reading.add_argument("--json", action="store_true", help="for machines (keys: see distgen_lab.readers.verdict)")
     reading.add_argument("--kind", help="skip recognition: config, topology, nccl-xml, nccl-tests, osu or trace")
-    reading.add_argument("--device", help="the GPU where a log does not name it, e.g. H100")
+    reading.add_argument("--device", help="the GPU where a log or topology does not name it, e.g. H100")
     for command in (release, grade):
         command.add_argument("--course", type=Path, help="the course folder, if it is not this one")
         command.add_argument(

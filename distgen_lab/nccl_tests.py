@@ -1,17 +1,15 @@
-"""Read what nccl-tests prints, and recorded runs of it on GPU machines.
+"""What nccl-tests reports: the factor from algbw to busbw, what it tells of the ranks, and recorded runs.
 
 A row of nccl-tests has the size in bytes and in elements, the type and the reduction, the root (-1 where there is
 none), and then twice, for a result in a buffer of its own (out-of-place) and in the buffer it came from (in-place):
 time in microseconds, algbw = bytes / time, busbw = algbw x a factor of the operation, and how many elements came out
-wrong.
+wrong. ``readers.read_log`` reads such files.
 
 Source: NVIDIA, nccl-tests, README.md and doc/PERFORMANCE.md; recorded runs with their sources in
 ``data/measured/nccl_tests.json``.
 """
 
 import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,62 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from distgen_lab.bench import BUS_FACTORS
-from distgen_lab.units import GB, US, quantity
 
-__all__ = [
-    "Log", "LogRow", "Sweep", "bus_factor", "example", "host_copies", "ranks_of_ratio", "read",
-    "recorded", "switch_sums", "v100_rings",
-]  # fmt: skip
+__all__ = ["Sweep", "bus_factor", "example", "host_copies", "ranks_of_ratio", "recorded", "switch_sums", "v100_rings"]
 
-_HALF = ("time", "algbw", "busbw", "#wrong")
-_COLUMNS = ("size", "count", "type", "redop", "root", *_HALF, *_HALF)
 _MOST_RANKS = 4096
-
-
-@dataclass(frozen=True)
-class LogRow:
-    """One line of nccl-tests, in SI base units: ``wrong`` is None where the run did not check ("N/A").
-
-    ``seconds``, ``algbw``, ``busbw`` and ``wrong`` are out-of-place; the ``in_place_`` ones are beside them.
-    """
-
-    nbytes: int
-    count: int
-    dtype: str
-    redop: str
-    root: int
-    seconds: float
-    algbw: float
-    busbw: float
-    wrong: int | None
-    in_place_seconds: float
-    in_place_algbw: float
-    in_place_busbw: float
-    in_place_wrong: int | None
-
-
-@dataclass(frozen=True)
-class Log:
-    """What one run of nccl-tests printed: its rows, and how many devices it listed (0 if none were)."""
-
-    name: str
-    rows: tuple[LogRow, ...]
-    devices: int
-
-    @property
-    def best(self) -> LogRow:
-        """The row of highest busbw, out of place."""
-        return max(self.rows, key=lambda row: row.busbw)
-
-    @property
-    def ratio(self) -> float:
-        """busbw over algbw of the best row: the operation's factor, to the digits printed."""
-        return self.best.busbw / self.best.algbw
-
-    def __repr__(self) -> str:
-        best, devices = self.best, f"{self.devices} devices, " if self.devices else ""
-        sizes = f"{quantity(self.rows[0].nbytes, 'B')} to {quantity(self.rows[-1].nbytes, 'B')}"
-        return f"{self.name}: {devices}{len(self.rows)} rows, {sizes}, best busbw {quantity(best.busbw, 'B/s')}"
 
 
 def bus_factor(operation: str, ranks: int) -> float:
@@ -105,50 +51,6 @@ def ranks_of_ratio(ratio: float, operation: str = "all_reduce", tolerance: float
         return None
     best = min(range(2, _MOST_RANKS + 1), key=lambda ranks: abs(bus_factor(operation, ranks) - ratio))
     return best if abs(bus_factor(operation, best) - ratio) <= tolerance else None
-
-
-def read(path: str | Path) -> Log:
-    """Return the rows of an nccl-tests log, whatever else stands in the file (lines of a scheduler, of NCCL_DEBUG).
-
-    Raises:
-        ValueError: if no line is a row, or a row has a field that is none; the message names file, line and column.
-        OSError: if the file cannot be read.
-    """
-    path = Path(path)
-    lines = path.read_text("utf-8", "replace").splitlines()
-    rows = [_row(path.name, number, line.split()) for number, line in enumerate(lines, 1) if _is_row(line)]
-    if not rows:
-        raise ValueError(
-            f"{path.name}: no row of nccl-tests in {len(lines)} lines; one begins with size, count, type, redop, root"
-        )
-    devices = sum(bool(re.match(r"#\s+Rank\s+\d+", line)) for line in lines)
-    return Log(path.name, tuple(rows), devices)
-
-
-def _is_row(line: str) -> bool:
-    """Two whole numbers and a type, as nothing else in such a log begins."""
-    return bool(re.match(r"\s*\d+\s+\d+\s+[a-z]+[\w]*\s", line))
-
-
-def _row(name: str, number: int, fields: Sequence[str]) -> LogRow:
-    if len(fields) == 12:  # broadcasts and the like print no reduction: "none" stands for it in other versions
-        fields = [*fields[:3], "none", *fields[3:]]
-    if len(fields) != len(_COLUMNS):
-        raise ValueError(f"{name}, line {number}: {len(fields)} columns; 13 are needed: {' '.join(_COLUMNS)}")
-
-    def value(place: int) -> float:
-        try:
-            return float(fields[place])
-        except ValueError:
-            raise ValueError(
-                f"{name}, line {number}: {_COLUMNS[place]} is {fields[place]!r}; a number is needed"
-            ) from None
-
-    def half(first: int) -> tuple[float, float, float, int | None]:
-        wrong = None if fields[first + 3] == "N/A" else int(value(first + 3))
-        return value(first) * US, value(first + 1) * GB, value(first + 2) * GB, wrong
-
-    return LogRow(int(value(0)), int(value(1)), fields[2], fields[3], int(value(4)), *half(5), *half(9))
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ _OPS = (
     ("reduce", r"reduce"), ("barrier", r"barrier"),
 )  # fmt: skip
 _RECORD = re.compile(r"^(nccl|gloo|mpi|ucc|c10d)::?(\w+)", re.IGNORECASE)
-_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d+)$")
+_STEP = re.compile(r"^ProfilerStep\s*#\s*(\d{1,15})$")
 _BYTES = {
     "float": 4, "float32": 4, "double": 8, "half": 2, "float16": 2, "bfloat16": 2, "long": 8, "long int": 8, "int64": 8,
     "int": 4, "int32": 4, "short": 2, "byte": 1, "char": 1, "signed char": 1, "unsigned char": 1, "bool": 1, "uint8": 1,
@@ -350,7 +350,7 @@ class _Reader:
             start, length = self._time(event, "ts", category), self._time(event, "dur", category)
             if length < 0:
                 raise self._fail("dur below zero", category, "dur")
-            self.steps[category].append((int(found[1][:9]), start, start + length))
+            self.steps[category].append((int(found[1]), start, start + length))
         elif category == "user_annotation" and (found := _RECORD.match(name)):
             start, length = self._time(event, "ts", category), self._time(event, "dur", category)
             op, backend = op_of(found[2]), found[1].lower()

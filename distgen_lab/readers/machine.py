@@ -339,22 +339,29 @@ class _Search:
         return self.best
 
     def _take(self, taken: list[tuple[int, ...]]) -> bool:
-        """Add cycles, each with its reverse; whether the bound is reached or the steps are used up."""
+        """Add cycles to ``taken``, each with its reverse or alone; whether the bound is reached or no step is left."""
         if len(taken) > len(self.best):
             self.best = taken
         if len(self.best) >= self.bound or self.steps <= 0:
             return True
         for cycle in self._cycles((0,)):
             back = (0, *cycle[:0:-1])
-            self._mark(cycle, -1)
-            pair = [cycle, back] if self._fits(back) and len(taken) + 2 <= self.bound else [cycle]
-            self._mark(back, -(len(pair) - 1))
-            done = self._take([*taken, *pair])
-            self._mark(back, len(pair) - 1)
-            self._mark(cycle, 1)
-            if done:
-                return True
+            for group in ([cycle, back], [cycle]):
+                if len(taken) + len(group) <= self.bound and self._add(taken, group):
+                    return True
         return False
+
+    def _add(self, taken: list[tuple[int, ...]], group: list[tuple[int, ...]]) -> bool:
+        """Go on with a group of cycles more, if their links are free; the links are given back afterwards."""
+        added = []
+        for cycle in group:
+            if self._fits(cycle):
+                self._mark(cycle, -1)
+                added.append(cycle)
+        done = len(added) == len(group) and self._take([*taken, *group])
+        for cycle in added:
+            self._mark(cycle, 1)
+        return done
 
     def _cycles(self, path: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         """Hamiltonian cycles over free links that begin with ``path``; where most links are left first."""

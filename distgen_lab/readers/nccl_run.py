@@ -26,7 +26,7 @@ OPERATIONS = {
     "sendreceive": "sendrecv", "gather": "gather", "scatter": "scatter", "hypercube": "hypercube",
 }  # fmt: skip
 LARGEST = 2**60
-PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf\b")
+PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")
 
 
 @dataclass

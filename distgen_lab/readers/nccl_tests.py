@@ -26,6 +26,7 @@ _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,15})\b")
 _VERSION = re.compile(r"\b(?:NCCL|RCCL) version\s*:?\s*(\S+)|nccl-tests version (\S+)|rc+l-tests: Version (\S+)")
 _ELISION = re.compile(r"^\s*#?\s*(?:\.{3,}|…|\[\.\.\.\]|<snip>)\s*$")
 _HEADER = re.compile(r"^#?\s*(?:size|bytes)\s+(?:count|N)\s+type\b")
+_MOST = 1e12  # microseconds or GB/s
 _INTEGER = re.compile(r"\d+$")
 
 
@@ -228,14 +229,15 @@ def _side(text: Text, number: int, cells: list[str], place: str, table: Table) -
             if re.fullmatch(r"[+-]?(?:nan|inf(?:inity)?)|X[X.]*|[?*-]+", cell, re.IGNORECASE):
                 raise text.fail(f'{name} is "{cell}", a number is needed', number, f"{name} ({place} of place)")
             return None
-        if value < 0:
-            raise text.fail(f"{name} below zero: {cell}", number, f"{name} ({place} of place)")
+        if value < 0 or value > _MOST:
+            what = "below zero" if value < 0 else "beyond reason"
+            raise text.fail(f"{name} {what}: {cell[:40]}", number, f"{name} ({place} of place)")
         values.append(value)
     wrong = cells[3].rstrip("*")
     if wrong.upper() != "N/A" and plain_number(wrong) is None:
         return None
-    if wrong.startswith("-"):
-        raise text.fail(f"{cells[3]} wrong elements; a number below zero", number, f"#wrong ({place} of place)")
+    if wrong.upper() != "N/A" and not 0 <= float(wrong) <= LARGEST:
+        raise text.fail(f"{cells[3][:40]} wrong elements", number, f"#wrong ({place} of place)")
     return place, *values, wrong.upper()
 
 

@@ -46,6 +46,7 @@ _NEEDS = {
     "xgmi": ("target", "count"),
     "net": ("name",),
 }
+_NUMBER = re.compile(r"[0-9]{1,6}$")
 _MOST_LINKS = 64
 _INTEL = ((0xCF, 40.0), (0x8F, 22.0), (0x55, 10.0), (0, 6.0))  # GB/s between sockets, by least model of family 6
 _BETWEEN = {"AuthenticAMD": 16.0, "arm64": 6.0, "ppc64": 32.0, "": 6.0}
@@ -307,7 +308,7 @@ class _Reader:
         """Bytes/s between sockets that NCCL counts on for this processor."""
         vendor = cpu.data.get("vendor", "")
         model = cpu.data.get("modelid", "0")
-        if vendor == "GenuineIntel" and model.isdigit():
+        if vendor == "GenuineIntel" and _NUMBER.match(model):
             return next(rate for least, rate in _INTEL if int(model) >= least) * GB
         return _BETWEEN.get(vendor, _BETWEEN.get(cpu.data.get("arch", ""), _BETWEEN[""])) * GB
 
@@ -364,9 +365,10 @@ class _Reader:
             gcn = next((gpu.data.get("gcn", "") for gpu in self.system.all("gpu")), "")
             return LINKS["xGMI, one link"].bandwidth, _XGMI.get(gcn, _XGMI_ELSE) * GB
         sm = next((gpu.data.get("sm", "") for gpu in self.system.all("gpu")), "")
-        if not sm.isdigit() and bundles:
+        known = _NUMBER.match(sm) is not None
+        if not known and bundles:
             self.notes.append("no compute capability (sm) on the GPUs: NVLinks taken as those of A100")
-        name = next(name for least, name in _SM if (int(sm) if sm.isdigit() else 80) >= least)
+        name = next(name for least, name in _SM if (int(sm) if known else 80) >= least)
         bandwidth = LINKS["NVLink 5, one link" if name == "B200" else "NVLink 4, one link"].bandwidth
         return bandwidth, MACHINES[name].scaleup / {"A100": 12, "H100": 18, "B200": 18}[name]
 

@@ -27,6 +27,9 @@ __all__ = ["looks_like", "read_topology"]
 _GPU = re.compile(r"GPU\d{1,4}$")
 _NIC = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]*\d[A-Za-z0-9_.:-]*$")
 _CODE = re.compile(r"NV\d{1,3}$")
+_CODES_RUN = re.compile(r"NODE|SYS|SOC|PHB|PXB|PIX|NV\d{1,3}|X")  # no code begins another
+_ALL_CODES = re.compile(rf"(?:{_CODES_RUN.pattern})+")
+_NAMES_RUN = re.compile(r"(?:(?:GPU|NIC)\d+){2,}$")
 _AFFINITY = re.compile(r"(?:CPU|NUMA)\s*Affinity|GPU\s+NUMA\s+ID")
 _LEGEND = re.compile(r"(?:^|[\s>#|:])(NIC\d+)\s*[:=]\s*(\S+)\s*$")
 _LEAD = re.compile(r"^[\s>#|]+")
@@ -85,7 +88,8 @@ def _strip(line: str) -> str:
 
 def _header(line: str) -> list[str]:
     """The device names of a header line; [] for any other line."""
-    names = _AFFINITY.split(line, maxsplit=1)[0].split()
+    words = _AFFINITY.split(line, maxsplit=1)[0].split()
+    names = [name for word in words for name in (re.findall(r"[A-Z]+\d+", word) if _NAMES_RUN.match(word) else [word])]
     if not names or not _GPU.match(names[0]) or not (_AFFINITY.search(line) or len(names) > 1):
         return []
     return names if all(_GPU.match(name) or (_NIC.match(name) and not _is_code(name)) for name in names) else []
@@ -159,7 +163,7 @@ def _new_matrix(text: Text, number: int, names: list[str]) -> _Matrix:
 
 
 def _add_row(text: Text, matrix: _Matrix, number: int, cells: list[str]) -> None:
-    name, cells = cells[0], cells[1:]
+    name, cells = cells[0], [code for cell in cells[1:] for code in _apart(cell)]
     if name in matrix.rows:
         raise text.fail(f"row {name} is given twice (first at line {matrix.lines[name]})", number, name)
     count = len(matrix.names)
@@ -172,6 +176,11 @@ def _add_row(text: Text, matrix: _Matrix, number: int, cells: list[str]) -> None
         raise text.fail(f"row {name} has more links than the header has devices", number, name)
     matrix.rows[name] = [_OLD_CODES.get(cell, cell) for cell in cells[:count]]
     matrix.lines[name], matrix.rest[name] = number, rest
+
+
+def _apart(cell: str) -> list[str]:
+    """A cell, or the codes of cells that ran together where a wide table was wrapped: "NODEPIX"."""
+    return _CODES_RUN.findall(cell) if _ALL_CODES.fullmatch(cell) else [cell]
 
 
 def _check_cell(text: Text, number: int, row: str, column: str, cell: str) -> None:

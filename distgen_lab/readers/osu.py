@@ -20,7 +20,7 @@ from distgen_lab.units import MB, US
 __all__ = ["OsuLog", "OsuRow", "OsuTable", "looks_like", "read_osu"]
 
 _TITLE = re.compile(r"^#+\s*(OSU\s.*\S|(?:MPI|OMB-Py)\S*\s.*\b(?:Test|Benchmark)\b.*)$", re.IGNORECASE)
-_VERSION = re.compile(r"\bv(\d+(?:\.\d+)*)")
+_VERSION = re.compile(r"\b(?:v|[Vv]ersion\s+)(\d+(?:\.\d+)*)")
 _COLUMNS = re.compile(r"\b(?:latency|bandwidth|mb/s|messages/s|size|iterations|overall|overlap)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?$")
 _UNITS = ((r"latency|\(us\)|\[us\]|time", "us"), (r"mb/s|bandwidth", "MB/s"), (r"messages/s", "Messages/s"))
@@ -33,7 +33,6 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 _PAIRS = re.compile(r"\[\s*pairs:\s*(\d{1,9})\s*\]")
-_RANKS = re.compile(r"(?:-np?|--ntasks(?:=|\s))\s*(\d+)\b")
 _LARGEST = 2**50
 
 

@@ -47,12 +47,13 @@ KINDS = tuple(_READERS)
 """Names of the kinds: a Hugging Face config, the output of nvidia-smi or rocm-smi, NCCL's XML, logs, traces."""
 
 
-def read(path: str | os.PathLike, kind: str | None = None) -> Read:
+def read(path: str | os.PathLike, kind: str | None = None, accelerator: str | None = None) -> Read:
     """Read a file of any kind: the one door to the readers.
 
     Args:
         path: the file; gzip is unpacked.
         kind: one of :data:`KINDS`; None to find out from the content.
+        accelerator: the GPU of a topology whose file does not say it, for the bandwidth of its links.
 
     Returns:
         A :class:`~distgen_lab.models.ModelShape` of a config, a :class:`Machine` (a Topology) of a topology file, a
@@ -60,11 +61,12 @@ def read(path: str | os.PathLike, kind: str | None = None) -> Read:
 
     Raises:
         ReadError: if the file cannot be read or its kind is not known; the message names file, line and field.
-        ValueError: for an unknown ``kind``.
+        ValueError: for an unknown ``kind`` or ``accelerator``.
     """
     if kind is not None and kind not in _READERS:
         raise ValueError(f"kind is {kind!r}; one of {', '.join(KINDS)} is needed")
-    return _READERS[kind or recognise(path)](path)
+    kind = kind or recognise(path)
+    return nvsmi_topo.read_topology(path, accelerator) if kind == "topology" else _READERS[kind](path)
 
 
 def recognise(path: str | os.PathLike) -> str:

@@ -35,7 +35,7 @@ def judge(
     things, errors = [], []
     for path in paths:
         try:
-            things.append((str(path), read(path, kind)))
+            things.append((str(path), read(path, kind, device)))
         except ReadError as error:
             errors.append(error)
     machines = [thing for _, thing in things if isinstance(thing, Machine)]

@@ -28,6 +28,10 @@ _TCP = "TCP sockets instead of RDMA (NCCL_IB_DISABLE, IPoIB, no plug-in): NCCL_D
 _FEW_PORTS = "(NCCL_IB_HCA, `ibstat`), or a node with fewer ports than the reference"
 _ONE_PORT = "one NIC a node does the work: GPUDirect RDMA off, NCCL_IB_HCA names one port, or a cloud node with no more"
 _SLOW_NETWORK = "a network below the vendor's reference (one port a GPU), GPUDirect RDMA off, or a congested fabric"
+_NVLS = "sums in the NVSwitch (NVLS), which send fewer bytes than a ring"
+_NVLS_OFF = "NVLS off: NCCL_NVLS_ENABLE=0, an old NCCL, or no fabric manager"
+_FASTER = "a network faster than the vendor's reference"
+_CARDS = r"PCI-?E|\bNVL\b"
 _DEVICE_NAMES = (
     ("GB200", r"GB200"), ("B200", r"B200"), ("H200", r"H200"), ("H100", r"H100"), ("A100", r"A100"),
     ("V100", r"V100"), ("MI325X", r"MI325"), ("MI300X", r"MI300X|MI308X"),
@@ -76,7 +80,7 @@ def _of_device(run: Run, name: str, nodes: int, per_node: int, how: str) -> Expe
         and run.op in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
         and name != "GB200"
     ):
-        nbytes = max(row.nbytes for row in run.rows)
+        nbytes = _largest(run)
         seconds = choose(nbytes, key, nodes, per_node, run.op).seconds
         busbw = nbytes * BUS_FACTORS[run.op](nodes * per_node) / seconds
         where = f"{nodes} node{'s' * (nodes > 1)} of {per_node} {name}{how}"
@@ -94,8 +98,10 @@ def _of_device(run: Run, name: str, nodes: int, per_node: int, how: str) -> Expe
 
 
 def _device_of(run: Run) -> str:
-    """The catalogue's name of the GPU in the rank lines."""
+    """The catalogue's name of the GPU in the rank lines; "" for PCIe cards, which have other links than their name."""
     for _, _, device in run.devices:
+        if re.search(_CARDS, device, re.IGNORECASE):
+            return ""
         for name, words in _DEVICE_NAMES:
             if re.search(words, device, re.IGNORECASE):
                 return name
@@ -120,7 +126,7 @@ def of_run(run: Run, log: BenchmarkLog, machine: Machine | None, device: str | N
     peak, line = run.peak, run.fit()
     ratio = peak.busbw / wanted.busbw if wanted.busbw else None
     findings = tuple(_wrong_run(run, wanted, ratio))
-    healthy = None if ratio is None else ratio >= HEALTHY and not run.wrong
+    healthy = None if ratio is None or _too_small(run, ratio) else ratio >= HEALTHY
     if run.wrong or any(finding.level == "problem" for finding in findings):
         healthy = False
     who = f"{run.op} on {run.ranks or 'an unknown number of'} ranks"
@@ -172,33 +178,26 @@ def _slow(run: Run, wanted: Expectation, ratio: float) -> Iterator[Finding]:
     """The likely cause of a rate below, or well above, what was expected."""
     assert wanted.busbw is not None
     rate, expected = run.peak.busbw, wanted.busbw
-    largest = max(row.nbytes for row in run.rows)
-    small = largest < 64 * MIB
-    if small and ratio < HEALTHY:
-        yield Finding(
-            "note", f"the largest size is {quantity(largest, 'B')}: run to 1 GiB or more (-e 8G) before judging"
-        )
     nvls = wanted.device in ("H100", "H200", "B200") and run.op == "all_reduce"
-    if ratio > 1.05:
-        cause = (
-            "sums in the NVSwitch (NVLS), which count fewer bytes than a ring"
-            if nvls
-            else "a network faster than the vendor's reference"
-        )
-        yield Finding("note", f"{ratio - 1:.0%} above rings and trees.", cause)
-    elif ratio >= HEALTHY:
-        if nvls and wanted.nodes == 1:
-            yield Finding(
-                "note",
-                "this is what rings reach; with NVLS such a node reaches some 480 GB/s.",
-                "NVLS off: NCCL_NVLS_ENABLE=0, an old NCCL, or no fabric manager",
-            )
-    elif not small or rate < _SOCKETS:
-        yield Finding(
-            "problem",
-            f"{quantity(rate, 'B/s')} where {quantity(expected, 'B/s')} are expected.",
-            _cause(rate, expected, wanted),
-        )
+    if _too_small(run, ratio):
+        what = f"the largest size is {quantity(_largest(run), 'B')}: run to 1 GiB or more (-e 8G) before judging."
+        yield Finding("note", what)
+    elif ratio > 1.05:
+        yield Finding("note", f"{ratio - 1:.0%} above rings and trees.", _NVLS if nvls else _FASTER)
+    elif ratio < HEALTHY:
+        what = f"{quantity(rate, 'B/s')} where {quantity(expected, 'B/s')} are expected."
+        yield Finding("problem", what, _cause(rate, expected, wanted))
+    elif nvls and wanted.nodes == 1:
+        yield Finding("note", "this is what rings reach; sums in the NVSwitch (NVLS) give some 30 % more.", _NVLS_OFF)
+
+
+def _largest(run: Run) -> int:
+    return max(row.nbytes for row in run.rows)
+
+
+def _too_small(run: Run, ratio: float) -> bool:
+    """Whether a low rate may be due to sizes that are too small to fill the links."""
+    return ratio < HEALTHY and _largest(run) < 64 * MIB
 
 
 def _cause(rate: float, expected: float, wanted: Expectation) -> str:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from distgen_lab.readers.machine import Machine, rings
+from distgen_lab.readers.machine import Machine, Rings, rings
 from distgen_lab.readers.saying import Finding, Verdict
 from distgen_lab.units import quantity
 
@@ -15,19 +15,6 @@ def of_machine(machine: Machine) -> Verdict:
     found, links = rings(machine), machine.links_per_gpu()
     nearest = machine.nearest()
     findings = tuple(_wrong_with(machine, links))
-    many = f"{machine.hosts} GPU{'s' * (machine.hosts > 1)}"
-    if found.count:
-        way = f"{found.over}{' over NVSwitch' * (machine.switched and found.over != 'PCIe')}"
-        rate = quantity(found.busbw, "B/s")
-        rings_of = f"{found.count} ring{'s' * (found.count > 1)}"
-        headline = f"{many} on {way}: NCCL can lay {rings_of}; expect a busbw of about {rate} for a large all-reduce"
-    else:
-        headline = f"{many}: one GPU has no collective to do inside the machine"
-    if not any(links) and machine.tool.endswith("XML") and found.count:
-        rate = quantity(found.busbw, "B/s")
-        headline = (
-            f"{many}; the file shows no NVLink (NCCL looks for it itself): over PCIe alone one ring of about {rate}"
-        )
     worst = any(finding.level == "problem" for finding in findings)
     lines = [
         f"links of each GPU: {_runs_of(links)}" if any(links) else "no NVLink or xGMI between the GPUs",
@@ -41,7 +28,20 @@ def of_machine(machine: Machine) -> Verdict:
         "nearest_nics": {one.gpu: {"code": one.code, "nics": list(one.nics)} for one in nearest},
     }  # fmt: skip
     kind = "nccl-xml" if machine.tool.endswith("XML") else "topology"
+    headline = _headline(machine, found, links)
     return Verdict(kind, machine.source, headline, not worst, tuple(lines), findings, facts, machine.notes)
+
+
+def _headline(machine: Machine, found: Rings, links: Sequence[int]) -> str:
+    """What NCCL can do inside the machine, in one sentence."""
+    many, rate = f"{machine.hosts} GPU{'s' * (machine.hosts > 1)}", quantity(found.busbw, "B/s")
+    if not found.count:
+        return f"{many}: one GPU has no collective to do inside the machine"
+    if not any(links) and machine.tool.endswith("XML"):
+        return f"{many}; the file shows no NVLink (NCCL looks for it itself): over PCIe alone one ring of about {rate}"
+    way = f"{found.over}{' over NVSwitch' * (machine.switched and found.over != 'PCIe')}"
+    laid = f"{found.count} ring{'s' * (found.count > 1)}"
+    return f"{many} on {way}: NCCL can lay {laid}; expect a busbw of about {rate} for a large all-reduce"
 
 
 def _runs_of(links: Sequence[int]) -> str:

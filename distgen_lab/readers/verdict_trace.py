@@ -23,21 +23,9 @@ def of_traces(report: TraceReport) -> Verdict:
     measured = [(trace, share) for trace, share in zip(report.traces, shares, strict=True) if share]
     notes = tuple(note for trace in report.traces for note in trace.notes)
     file = ", ".join(trace.source for trace in report.traces)
-    facts: dict[str, Any] = {
-        "ranks_here": [trace.rank for trace in report.traces], "world_size": report.world_size,
-        **{name: [share and getattr(share, name) for share in shares]
-           for name in ("window", "compute", "communication", "exposed", "copies", "idle", "overlap")},
-        "straggler": report.straggler, "waiting": {one.rank: one.seconds for one in report.waiting},
-        "buckets": {}, "bucket_bytes": None, "hidden": None,
-    }  # fmt: skip
+    facts = _facts(report, shares)
     if not measured:
-        cpu = [trace for trace in report.traces if trace.cpu_communication]
-        spoken = sum(
-            covered(*map(np.array, zip(*[c[:2] for c in trace.cpu_communication], strict=True))) for trace in cpu
-        )
-        rest = f"; collectives on the CPU take {duration(spoken)}" if cpu else ""
-        headline = f"no GPU kernels ({report.coverage}): exposed communication cannot be measured from this trace{rest}"
-        return Verdict("trace", file, headline, None, (), (), facts, notes)
+        return Verdict("trace", file, _without_kernels(report), None, (), (), facts, notes)
     trace, share = max(measured, key=lambda pair: pair[1].exposed / pair[1].window if pair[1].window else 0)
     advice = _advice(trace, share)
     facts["buckets"] = {str(size): times for size, times in sorted(trace.buckets().items())}
@@ -52,6 +40,25 @@ def of_traces(report: TraceReport) -> Verdict:
     return Verdict(
         "trace", file, _trace_headline(report, trace, share) + advice[0], None, tuple(lines), findings, facts, notes
     )
+
+
+def _facts(report: TraceReport, shares: Sequence[Shares | None]) -> dict[str, Any]:
+    """The figures of each rank, None for one without kernels."""
+    names = ("window", "compute", "communication", "exposed", "copies", "idle", "overlap")
+    return {
+        "ranks_here": [trace.rank for trace in report.traces], "world_size": report.world_size,
+        **{name: [share and getattr(share, name) for share in shares] for name in names},
+        "straggler": report.straggler, "waiting": {one.rank: one.seconds for one in report.waiting},
+        "buckets": {}, "bucket_bytes": None, "hidden": None,
+    }  # fmt: skip
+
+
+def _without_kernels(report: TraceReport) -> str:
+    """What can be said of traces of the CPU alone."""
+    spans = [span[:2] for trace in report.traces for span in trace.cpu_communication]
+    spoken = sum(end - start for start, end in spans)
+    rest = f"; {len(spans)} collectives on the CPU take {duration(spoken)}, added up" if spans else ""
+    return f"no GPU kernels ({report.coverage}): exposed communication cannot be measured from this trace{rest}"
 
 
 def _trace_headline(report: TraceReport, trace: Trace, share: Shares) -> str:

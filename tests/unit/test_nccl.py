@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distgen_lab import nccl_forecast, nccl_tests
 from distgen_lab.gpu_cluster import NODE_NAMES, PATH, cluster, edge_disjoint_rings, rail_rings, ring_order
+from distgen_lab.readers import read_log
 from distgen_lab.simulate import price
 from distgen_lab.topology import complete, dgx1v, from_graph
 
@@ -113,44 +114,16 @@ def test_a_cluster_has_the_bandwidth_of_its_data_sheet():
 # ------------------------------------------------------------------ logs
 
 
-def test_the_example_is_read_as_it_was_measured(shared):
-    log = nccl_tests.read(nccl_tests.example())
+def test_the_example_is_what_was_measured(shared):
+    (run,) = read_log(nccl_tests.example())
     rows = {int(r["bytes"]): r for r in csv.DictReader((shared / "data" / "nccl_measured.csv").open())
             if r["dataset"] == "aws_1xp5_batch" and r["placement"] == "out"}  # fmt: skip
-    assert (len(log.rows), log.devices) == (32, 8)
-    for row in log.rows:
+    own = [row for row in run.rows if row.place == "out"]
+    assert (len(own), run.ranks, run.wrong) == (32, 8, 0)
+    for row in own:
         assert row.seconds * 1e6 == pytest.approx(float(rows[row.nbytes]["time_us"]))
         assert row.busbw / 1e9 == pytest.approx(float(rows[row.nbytes]["busbw_GBps"]), abs=0.006)
-        assert row.wrong == 0 and row.count * 4 == row.nbytes
-    assert nccl_tests.ranks_of_ratio(log.ratio) == 8
-    assert "8 devices, 32 rows, 8 B to 17.2 GB" in repr(log)
-
-
-def test_the_real_header_and_noise_are_passed_over(tmp_path):
-    file = tmp_path / "slurm.out"
-    file.write_text(
-        "srun: job 7\nnode1:12:12 [0] NCCL INFO Bootstrap : Using eth0\n"
-        "# nThread 1 nGpus 2 minBytes 8 maxBytes 16 step: 2(factor)\n#  Rank  0 Group  0 Pid 1 on a device 0\n"
-        "      8        2  float   sum  -1  24.31   0.00   0.00  N/A  23.99   0.00   0.00    0\n"
-        "    33554432  8388608  float  none   0  431.1  77.83  77.83    0  429.2  78.18  78.18    0\n"
-        "# Avg bus bandwidth    : 39.0\n"
-    )
-    log = nccl_tests.read(file)
-    assert [row.nbytes for row in log.rows] == [8, 2**25]
-    assert [row.wrong for row in log.rows] == [None, 0]
-    assert log.rows[1].root == 0 and log.best.nbytes == 2**25
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [("8 2 float sum -1 24.3 0.0", r"bad.log, line 1: 7 columns; 13 are needed: size count"),
-     ("8 2 float sum -1 fast 0.0 0.0 0 24.0 0.0 0.0 0", "line 1: time is 'fast'"), ("hello", "no row of nccl-tests")],
-)  # fmt: skip
-def test_what_is_no_log_is_told(tmp_path, line, words):
-    file = tmp_path / "bad.log"
-    file.write_text(line + "\n")
-    with pytest.raises(ValueError, match=words):
-        nccl_tests.read(file)
+    assert nccl_tests.ranks_of_ratio(run.peak.busbw / run.peak.algbw) == 8
 
 
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])

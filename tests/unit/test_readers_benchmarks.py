@@ -108,7 +108,7 @@ def test_operation_and_ranks_are_inferred_from_the_table_alone(tmp_path, op, col
 
 @pytest.mark.parametrize("op", sorted(OPS))
 def test_a_named_operation_and_listed_ranks_are_taken(tmp_path, op):
-    head = f"# Collective test starting: {PERF.get(op, op)}_perf\n" + devices(12)
+    head = f"# Collective test starting: {PERF.get(op, op)}_perf{'_mpi' * (op > 'b')}\n" + devices(12)
     (run,) = read(written(tmp_path, head + table(op, 12, range(20, 28))))
     assert (run.op, run.ranks, len(run.devices), run.hosts) == (op, 12, 12, ["node0", "node1"])
     for row, (size, count, sides) in zip(run.rows[::2], rows_of(op, 12, range(20, 28)), strict=True):
@@ -438,6 +438,15 @@ def test_tables_of_every_layout(tmp_path):
     log = read(written(tmp_path, barrier + "\n" + overlap + "\n" + check))
     assert [len(t.columns) for t in log] == [4, 4, 1] and not log[0].has_sizes and log[0].rows[0].values[0] == 3.1
     assert log[1].units == ("us", "us", "us", "%") and any("validation failed" in note for note in log[2].notes)
+
+
+def test_the_oldest_titles(tmp_path):
+    (old,) = read(
+        written(
+            tmp_path, osu("# OSU MPI Bandwidth Test (Version 2.1)", "# Size\t\tBandwidth (MB/s)", [(1, "0.425076")])
+        )
+    )
+    assert (old.version, old.unit, old.si()) == ("2.1", "MB/s", [(1, pytest.approx(0.425076e6))])
 
 
 def test_one_name_for_four_values_and_a_mislabelled_unit(tmp_path):

@@ -117,6 +117,23 @@ def test_headings_that_run_together_old_codes_and_latin1_are_read(tmp_path):
     assert any("Latin-1" in note for note in machine.notes)
 
 
+def test_cells_that_ran_together_where_a_line_was_wrapped_are_taken_apart(tmp_path):
+    names = ["GPU0", "GPU1", "NIC0", "NIC1", "NIC2"]
+
+    def code(a, b):
+        return "NV18" if a[0] == b[0] == "G" else "PIX" if a[-1] == b[-1] else "NODE"
+
+    text = matrix(names, code)
+    run = (
+        text.replace("PIX\tNODE\tNODE", "PIXNODENODE")
+        .replace("NV18\t X ", "NV18X")
+        .replace("NIC1\tNIC2\tCPU", "NIC1NIC2CPU")
+    )
+    assert run != text and "PIXNODENODE" in run and "NV18X" in run
+    assert read_topology(written(tmp_path, run)).codes == read_topology(written(tmp_path, text)).codes
+    assert "NODEPIXNOD" in refusal(tmp_path, text.replace("NODE\tPIX\tNODE", "NODEPIXNOD\tPIX\tPIX"))
+
+
 def test_blank_affinity_and_legend_names(tmp_path):
     text = matrix(["GPU0", "GPU1", "NIC0"], lambda a, b: "PHB", tail="") + "\nNIC Legend:\n\n  NIC0: bnxt_re0\n"
     machine = read_topology(written(tmp_path, text))

@@ -81,6 +81,7 @@ def test_wrong_elements_are_never_healthy(tmp_path):
 
 def test_small_sizes_are_not_judged_hard(tmp_path):
     one = judged(tmp_path, 10, powers=range(16, 22))
+    assert one.healthy is None
     assert any("run to 1 GiB" in f.what for f in one.findings) and not any(f.level == "problem" for f in one.findings)
 
 
@@ -125,6 +126,12 @@ def test_a_trace_says_what_is_exposed_and_what_buckets_would_hide():
     assert 0 < one.facts["hidden"] < one.facts["exposed"][0] and "over all 2 ranks" in one.lines
     (alone,), _ = verdict.judge([sample("trace-rank0.json.gz")])
     assert "over 1 of 2 ranks only" in alone.lines and not alone.facts["waiting"]
+
+
+def test_the_device_settles_the_links_of_a_topology():
+    (plain,), _ = verdict.judge([sample("topology-gpu-off-nvlink.txt")])
+    (named,), _ = verdict.judge([sample("topology-gpu-off-nvlink.txt")], device="B200")
+    assert "371 GB/s" in str(plain) and "722 GB/s" in str(named) and "B200 has as many" not in str(named)
 
 
 def test_percent():
