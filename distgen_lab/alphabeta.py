@@ -25,9 +25,25 @@ from distgen_lab.claims import html_table
 from distgen_lab.units import duration, quantity
 
 __all__ = [
+    "BUS_FACTORS",
     "Cost", "CostTable", "Crossover", "Fit", "Link", "Pipelined", "algorithms", "cost", "costs", "crossover", "fit",
     "fit_where_it_holds", "lower_bound", "winners",
 ]  # fmt: skip
+
+
+BUS_FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "all_gather": lambda ranks: (ranks - 1) / ranks,
+    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
+    "all_to_all": lambda ranks: (ranks - 1) / ranks,
+    "gather": lambda ranks: (ranks - 1) / ranks,
+    "scatter": lambda ranks: (ranks - 1) / ranks,
+    "hypercube": lambda ranks: (ranks - 1) / ranks,
+    "broadcast": lambda ranks: 1.0,
+    "reduce": lambda ranks: 1.0,
+    "sendrecv": lambda ranks: 1.0,
+}
+"""busbw over algbw by operation and ranks (NVIDIA, nccl-tests, doc/PERFORMANCE.md and src/*.cu)."""
 
 
 @dataclass(frozen=True)

@@ -13,22 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from distgen_lab import alphabeta
 from distgen_lab.alphabeta import Fit, fit
 from distgen_lab.ranks.world import current
 from distgen_lab.units import quantity
 
 __all__ = ["BUS_FACTORS", "HEADER", "Row", "fit_rows", "measure", "sizes", "sweep", "to_csv", "to_json"]
 
-BUS_FACTORS: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
-    "all_gather": lambda ranks: (ranks - 1) / ranks,
-    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
-    "all_to_all": lambda ranks: (ranks - 1) / ranks,
-    "broadcast": lambda ranks: 1.0,
-    "reduce": lambda ranks: 1.0,
-    "sendrecv": lambda ranks: 1.0,
-}
-"""busbw over algbw, by operation, as a function of the number of ranks."""
+_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "sendrecv")
+BUS_FACTORS: dict[str, Callable[[int], float]] = {op: alphabeta.BUS_FACTORS[op] for op in _OPERATIONS}
+"""busbw over algbw of the operations that are measured here, as a function of the number of ranks."""
 HEADER = f"{'size':>12}  {'count':>10}  {'time':>10}  {'algbw':>12}  {'busbw':>12}  wrong"
 _ELEMENT = 4
 

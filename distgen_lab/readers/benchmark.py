@@ -5,27 +5,13 @@ A :class:`Measured` has the fields of :class:`distgen_lab.bench.Row` and more, s
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from distgen_lab.alphabeta import Fit, fit_where_it_holds
+from distgen_lab.alphabeta import BUS_FACTORS, Fit, fit_where_it_holds
 from distgen_lab.units import quantity
 
 __all__ = ["BUS_FACTORS", "BenchmarkLog", "Measured", "Run", "ranks_of_factor"]
-
-BUS_FACTORS: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
-    "all_gather": lambda ranks: (ranks - 1) / ranks,
-    "reduce_scatter": lambda ranks: (ranks - 1) / ranks,
-    "all_to_all": lambda ranks: (ranks - 1) / ranks,
-    "gather": lambda ranks: (ranks - 1) / ranks,
-    "scatter": lambda ranks: (ranks - 1) / ranks,
-    "hypercube": lambda ranks: (ranks - 1) / ranks,
-    "broadcast": lambda ranks: 1.0,
-    "reduce": lambda ranks: 1.0,
-    "sendrecv": lambda ranks: 1.0,
-}
-"""busbw over algbw by operation and ranks (NVIDIA, nccl-tests, doc/PERFORMANCE.md and src/*.cu)."""
 
 
 def ranks_of_factor(op: str, low: float, high: float) -> tuple[float, float]:

@@ -153,12 +153,12 @@ def test_a_course_that_does_not_exist(capsys, tmp_path):
 
 def test_an_out_that_is_a_file_is_told_before_grading(capsys, tmp_path, course, submissions, monkeypatch):
     (tmp_path / "out").write_text("a file", encoding="utf-8")
-    monkeypatch.setattr(grade_module, "grade", lambda *args: pytest.fail("graded first"))
+    monkeypatch.setattr(grade_module, "grade", lambda *args, **options: pytest.fail("graded first"))
     wrong(capsys, tmp_path, "grade", submissions, "--out", tmp_path / "out", "--course", course)
 
 
 def test_an_interrupted_grading_writes_nothing(capsys, tmp_path, course, submissions, monkeypatch):
-    def interrupt(*args):
+    def interrupt(*args, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(grade_module, "grade", interrupt)
@@ -170,7 +170,7 @@ def test_an_interrupted_grading_writes_nothing(capsys, tmp_path, course, submiss
 
 def test_force_replaces_grades(capsys, tmp_path, course, submissions, monkeypatch):
     rows = [grade_module.Row("ada", "q1-1", "0", "2", "blank")]
-    monkeypatch.setattr(grade_module, "grade", lambda *args: rows)
+    monkeypatch.setattr(grade_module, "grade", lambda *args, **options: rows)
     out = tmp_path / "out"
     out.mkdir()
     (out / "grades.csv").write_text("old", encoding="utf-8")
