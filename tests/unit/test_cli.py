@@ -175,7 +175,7 @@ def test_force_replaces_grades(capsys, tmp_path, course, submissions, monkeypatc
     out.mkdir()
     (out / "grades.csv").write_text("old", encoding="utf-8")
     assert main(["grade", str(submissions), "--out", str(out), "--course", str(course), "--force"]) == 0
-    assert (out / "grades.csv").read_text("utf-8").splitlines()[1] == "ada,q1-1,0,2,blank"
+    assert (out / "grades.csv").read_text("utf-8").splitlines()[1] == "ada,q1-1,0,2,blank,yes"
     assert json.loads((out / "grades.json").read_text("utf-8"))["rows"][0]["student"] == "ada"
     assert capsys.readouterr().out == f"1 students, 1 rows: {out / 'grades.csv'}\n"
 
