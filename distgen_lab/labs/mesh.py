@@ -65,21 +65,21 @@ def train(
     stage = mesh.get_local_rank("pipe")
     block = ParallelMLP(_blocks(shape[1], width)[stage], groups["tensor"])
     inputs, targets = (my_part(part, group=groups["data"]) for part in data(samples, width))
+    pipe = Pipe(block, dist.get_process_group_ranks(groups["pipe"]))
     for _ in range(steps):
-        _step(block, groups, inputs, targets, micro_batches)
+        _step(pipe, groups["data"], inputs, targets, micro_batches)
     return [parameter.detach() for parameter in block.parameters()]
 
 
-def _step(block: ParallelMLP, groups: dict[str, Any], inputs: Tensor, targets: Tensor, micro_batches: int) -> None:
+def _step(pipe: Pipe, replicas: Any, inputs: Tensor, targets: Tensor, micro_batches: int) -> None:
     """Micro-batches through the pipeline, gradients averaged over the replicas, one step of gradient descent."""
     each = share("samples of a replica", len(inputs), micro_batches)
     wanted = targets.split(each)
-    pipe = Pipe(block, dist.get_process_group_ranks(groups["pipe"]), groups["pipe"])
     works = one_f_one_b(len(pipe.ranks), micro_batches)[pipe.stage]
-    optimizer = torch.optim.SGD(block.parameters(), LEARNING_RATE)
+    optimizer = torch.optim.SGD(pipe.module.parameters(), LEARNING_RATE)
     optimizer.zero_grad()
     pipe.run(works, inputs.split(each), lambda out, k: squared_error(out, wanted[k]) / micro_batches, inputs[:each])
-    average_gradients(block, groups["data"])
+    average_gradients(pipe.module, replicas)
     optimizer.step()
 
 

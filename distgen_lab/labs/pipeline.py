@@ -138,14 +138,16 @@ class Pipe:
 
     Args:
         module: this rank's layers.
-        ranks: the global ranks of the stages, in order; None: all ranks.
-        group: a process group of these ranks; None: all ranks. Activations and gradients travel in groups of their own
-            on NCCL, where messages of one group follow each other.
+        ranks: the global ranks of the stages, in order; None: all ranks. All of them make their stage at the same time.
+
+    Activations and gradients travel in process groups of their own: on NCCL messages of one group wait for each other,
+    and two neighbours that both send first would wait for ever.
     """
 
-    def __init__(self, module: nn.Module, ranks: Sequence[int] | None = None, group: Any = None) -> None:
-        self.module, self.group = module, group
+    def __init__(self, module: nn.Module, ranks: Sequence[int] | None = None) -> None:
+        self.module = module
         self.ranks = list(range(dist.get_world_size())) if ranks is None else list(ranks)
+        self.groups = [dist.new_group(self.ranks, use_local_synchronization=True) for _ in "FB"]
         self.stage = self.ranks.index(dist.get_rank())
         self.last = self.stage == len(self.ranks) - 1
         self.held: dict[int, tuple[Tensor, Tensor]] = {}
@@ -195,12 +197,13 @@ class Pipe:
 
     def _receive(self, step: int, tag: int, like: Tensor) -> Tensor:
         got = torch.empty_like(like)
-        dist.recv(got, self.ranks[self.stage + step], group=self.group, tag=tag)
+        dist.recv(got, self.ranks[self.stage + step], group=self.groups[tag % 2], tag=tag)
         return got
 
     def _send(self, tensor: Tensor, step: int, tag: int) -> None:
         """Send without waiting: a stage that waited for its neighbour to receive could wait for ever in 1F1B."""
-        self.sending.append(dist.isend(tensor.contiguous(), self.ranks[self.stage + step], group=self.group, tag=tag))
+        to, group = self.ranks[self.stage + step], self.groups[tag % 2]
+        self.sending.append(dist.isend(tensor.contiguous(), to, group=group, tag=tag))
 
 
 def twin(samples: int = 24) -> list[Tensor]:

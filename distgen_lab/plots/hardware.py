@@ -18,7 +18,7 @@ from distgen_lab.systolic import DATAFLOWS, State
 from distgen_lab.units import quantity
 
 __all__ = [
-    "bandwidth_curve", "memory_levels", "occupancy_curve", "predictions", "product_so_far", "roofline", "systolic",
+    "bandwidth_curve", "memory_levels", "occupancy_curve", "product_so_far", "roofline", "systolic",
     "warp",
 ]  # fmt: skip
 
@@ -93,22 +93,6 @@ def bandwidth_curve(
     _calm(ax)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, "B")))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: quantity(value, "B/s")))
-    ax.grid(alpha=0.25)
-    return plain_frame(ax)
-
-
-def predictions(ax: Axes, rows: Iterable[tuple[str, float, float]]) -> Axes:
-    """Draw measured against predicted seconds of (name, measured, predicted); on the diagonal they agree."""
-    rows = list(rows)
-    ends = [f([t for row in rows for t in row[1:]]) for f in (min, max)]
-    ends = [ends[0] / 2, ends[1] * 2]
-    ax.plot(ends, ends, color=PALETTE["grey"], linewidth=0.8, linestyle="--")
-    for name, measured, predicted in rows:
-        ax.plot(predicted, measured, "o", color=PALETTE["blue"], markersize=5)
-        ax.annotate(name, (predicted, measured), xytext=(6, -3), textcoords="offset points", fontsize=7)
-    ax.set(xscale="log", yscale="log", xlabel="predicted seconds", ylabel="measured seconds")
-    ax.set(xlim=(ends[0], ends[1] * 4), ylim=ends)
-    _calm(ax)
     ax.grid(alpha=0.25)
     return plain_frame(ax)
 

@@ -33,7 +33,8 @@ class _LightCanvas(FigureCanvasAgg):
     def print_png(self, filename_or_obj: Any, **options: Any) -> None:
         full = BytesIO()
         super().print_png(full, metadata=options.get("metadata"), pil_kwargs=options.get("pil_kwargs"))
-        picture = Image.open(full).convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE)
+        picture = Image.open(full).convert("RGB")
+        picture = picture.quantize(_COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         picture.save(filename_or_obj, format="PNG", optimize=True)
 
 

@@ -72,7 +72,18 @@ def test_a_lower_floor_does_not_stand_on_an_upper_one(repo, name):
             used |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("distgen_lab.")}
         assert not (isinstance(node, ast.ImportFrom) and node.level), "relative import"
     assert not used & UPPER
-    assert used or name in {"units", "plain", "course", "models", "history", "scale", "timeline", "simt", "memory", "systolic"}
+    assert used or name in {
+        "units",
+        "plain",
+        "course",
+        "models",
+        "history",
+        "scale",
+        "timeline",
+        "simt",
+        "memory",
+        "systolic",
+    }
 
 
 @pytest.mark.parametrize(

@@ -68,12 +68,6 @@ def test_a_bandwidth_curve_marks_its_caches(ax):
     assert ax.xaxis.get_major_formatter()(1e6, 0) == "1 MB"
 
 
-def test_predictions_lie_on_the_diagonal_when_they_are_right(ax):
-    painted(plots.predictions(ax, [("right", 1e-3, 1e-3), ("slow", 4e-3, 1e-3)]))
-    assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in ax.lines[1:]] == [(1e-3, 1e-3), (1e-3, 4e-3)]
-    assert list(ax.lines[0].get_xdata()) == list(ax.lines[0].get_ydata()) and words(ax) == ["right", "slow"]
-
-
 def test_memory_levels_are_those_with_a_bandwidth(ax):
     devices = [accelerator(name) for name in ("A100", "H100")]
     painted(plots.memory_levels(ax, devices))
