@@ -5,6 +5,7 @@ its own calls instead: ``torch.distributed`` or mpi4py.
 """
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -178,7 +179,9 @@ def join() -> Iterator[World]:
     dist.init_process_group("nccl" if enough else "gloo")
     try:
         yield TorchWorld()
+        dist.barrier()  # a rank that leaves early closes connections under the others' feet
     finally:
+        gc.collect()  # replicas and their threads go before the group they use
         dist.destroy_process_group()
 
 
