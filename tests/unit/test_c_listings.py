@@ -10,6 +10,8 @@ import pytest
 from distgen_lab.labs import mpi_c
 from distgen_lab.labs.mpi_c import PROGRAMS, CompileError, compile_and_run, listing
 
+pytestmark = pytest.mark.slow
+
 ELEMENTS = {"parameters": 1_000_000, "overlap": 1_000_000, "exchange": 500_000}
 
 

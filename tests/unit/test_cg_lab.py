@@ -14,6 +14,8 @@ from distgen_lab.labs import cg as lab
 from distgen_lab.ranks.errors import RankError
 from distgen_lab.timeline import Span, Timeline
 
+pytestmark = pytest.mark.slow
+
 SIDE, CONTRAST = 12, 4.0
 BACKENDS = ["gloo", pytest.param("mpi", marks=pytest.mark.skipif(
     not (Path(sys.executable).parent / "mpiexec").exists(), reason="no mpiexec beside this Python"))]  # fmt: skip

@@ -12,6 +12,8 @@ from distgen_lab.ranks.execute import execute
 from distgen_lab.simulate import price
 from distgen_lab.topology import crossbar
 
+pytestmark = pytest.mark.slow
+
 N = 24
 
 

@@ -17,6 +17,8 @@ from distgen_lab.collectives import algorithms, ring_all_gather
 from distgen_lab.labs import collectives, link, schedules
 from distgen_lab.ranks import launch, world
 
+pytestmark = pytest.mark.slow
+
 BIN = Path(sys.executable).parent
 LINK = ["-m", "distgen_lab.labs.link", "--smallest", "64", "--largest", "1024"]
 

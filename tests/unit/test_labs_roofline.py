@@ -11,6 +11,8 @@ from distgen_lab.labs import roofline as lab
 from distgen_lab.labs.roofline import Measured, Placed, Prediction
 from distgen_lab.roofline import Work, layernorm, matmul
 
+pytestmark = pytest.mark.slow
+
 MEASURED = Measured("a machine", "fp32", 1e11, 1e-6, (1000, 10_000, 1_000_000), (4e10, 2e10, 1e10))
 
 

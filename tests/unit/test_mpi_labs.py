@@ -19,6 +19,8 @@ from distgen_lab.ranks import LaunchError, RankError
 from distgen_lab.ranks import launch as launch_on
 from distgen_lab.timeline import Span, Timeline
 
+pytestmark = pytest.mark.slow
+
 MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed")
 BIN = Path(sys.executable).parent
 LABS = ("mpi_collectives", "mpi_messages", "mpi_progress", "mpi_server", "mpi_trainer")

@@ -13,6 +13,8 @@ from distgen_lab import launch, overlap
 from distgen_lab.alphabeta import Link
 from distgen_lab.units import MIB
 
+pytestmark = pytest.mark.slow
+
 lab = pytest.importorskip("distgen_lab.labs.overlap")
 LINK = Link(1e-3, 1e-9)
 CAPS = (lab.BLOCKING, lab.LAYERWISE, 1 * MIB, 5 * MIB)

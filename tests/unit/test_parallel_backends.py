@@ -10,6 +10,8 @@ import torch.distributed as dist
 from distgen_lab.labs import backends, staging
 from distgen_lab.ranks import launch
 
+pytestmark = pytest.mark.slow
+
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 

@@ -18,6 +18,8 @@ from distgen_lab.ranks import RankError, launch
 from distgen_lab.timeline import Span
 from distgen_lab.units import MIB
 
+pytestmark = pytest.mark.slow
+
 ROUNDING = 1e-14
 PARAMETERS = sum((a + 1) * b for a, b in ((8, 32), (32, 32), (32, 8)))
 

@@ -9,6 +9,8 @@ from distgen_lab.labs.parallel import least_bytes
 from distgen_lab.parallelism import sequence_traffic, tensor_traffic
 from distgen_lab.ranks import RankError, launch
 
+pytestmark = pytest.mark.slow
+
 ROUNDING = 1e-13
 DOUBLE = 8
 

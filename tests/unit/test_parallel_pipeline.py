@@ -11,6 +11,8 @@ from distgen_lab.labs import mesh, parallel, pipeline
 from distgen_lab.parallelism import bubble
 from distgen_lab.ranks import RankError, launch
 
+pytestmark = pytest.mark.slow
+
 ROUNDING = 1e-13
 
 

@@ -1,9 +1,12 @@
 """Trials of readers' functions: right and wrong ones leave values and bytes that can be told apart."""
 
+import pytest
 import torch
 import torch.distributed as dist
 
 from distgen_lab.labs import trials
+
+pytestmark = pytest.mark.slow
 
 
 def test_sums_hold_values_and_messages():
