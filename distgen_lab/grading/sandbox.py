@@ -151,7 +151,10 @@ def why_not() -> str:
 def _leak(sandbox: Sandbox, secret: Path) -> str:
     """Try to get out; return what succeeded, or how the attempt failed."""
     command = sandbox.command([sys.executable, "-I", "-c", _PROBE, str(secret), str(os.getpid())], {})
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"the sandbox does not start: {error}"
     if done.returncode or not done.stdout.startswith("tried"):
         return f"the sandbox does not start: {(done.stderr or done.stdout).strip()[-300:]}"
     leaks = done.stdout.split()[1:]
