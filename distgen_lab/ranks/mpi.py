@@ -24,8 +24,10 @@ __all__ = ["MpiTeam"]
 
 PAUSE = 0.004
 """Seconds between two looks for answers."""
-RANK_DEPTH = 3
+GUARD_DEPTH, RANK_DEPTH = 2, 3
 """Ranks stand below a guard, below a proxy, below mpiexec."""
+TIDY = 0.3
+"""Seconds that mpiexec has to end by itself once its ranks are gone."""
 QUIET = {"UCX_LOG_LEVEL": "fatal", "HWLOC_HIDE_ERRORS": "2", "HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
 CURE = "`distgen doctor` says what is missing"
 TAG_OF_ANY = -1
@@ -162,14 +164,23 @@ class MpiTeam(_Team):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.suspend()  # so that it makes no more segments; the guards go on, should we be killed now
         left = set().union(*(segments(process.pid) for process in processes))
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        _kill([process for process, depth in processes.items() if depth >= GUARD_DEPTH])
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(TIDY)  # when its ranks have ended, hydra removes its temporary file
+        _kill(list(processes))
         self.process.wait()
         _wait_until_gone(list(processes))
         for file in self.folder.glob("*.shared"):
             left |= set(_text(file).split())
         remove_segments(left)
+
+
+def _kill(processes: list[Any]) -> None:
+    import psutil
+
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _wait_until_gone(processes: list[Any]) -> None:

@@ -20,7 +20,7 @@ import torch.multiprocessing
 from distgen_lab.alphabeta import Link
 from distgen_lab.bench import measure
 from distgen_lab.collectives import rabenseifner_all_reduce, recursive_doubling_all_reduce, ring_all_reduce
-from distgen_lab.labs.schedules import Comparison, compare, exchange_link, reduction_time
+from distgen_lab.labs.schedules import Comparison, compare, compare_all, exchange_link, measured_rounds, reduction_time
 from distgen_lab.ranks import launch
 from distgen_lab.simulate import price
 from distgen_lab.topology import crossbar
@@ -134,24 +134,25 @@ def bench_network() -> None:
 
 
 def bench_bare() -> None:
-    """Print what the bare machine's fit on a simultaneous exchange predicts for two ranks, and the library's own."""
-    errors = []
+    """Print what rounds cost on the bare machine, what they predict for two ranks, and the library's own all-reduce."""
+    errors, lines = [], []
     for backend in ("gloo", "mpi"):
         link, found = launch(predicted, 2, backend, timeout=300, record=False)[0].value
         print(f"two ranks over {backend}, by simultaneous exchange: {link}")
         print(*found, sep="\n", flush=True)
-        errors += [abs(one.error) for one in found if "library" not in one.name]
-    print(f"schedules: median error {statistics.median(errors):.0%}, worst {max(errors):.0%}")
+        errors += [abs(one.error_by_rounds) for one in found if one.by_rounds]
+        lines += [abs(one.error) for one in found if one.by_rounds]
+    print(f"schedules by rounds: median error {statistics.median(errors):.0%}, worst {max(errors):.0%}; by one line "
+          f"{statistics.median(lines):.0%} and {max(lines):.0%}")  # fmt: skip
 
 
 def predicted() -> tuple[Link, list[Comparison]]:
     """In a rank: the fitted link, and schedules and the library's own all-reduce against it."""
-    link, gamma = exchange_link(tuple(4**k for k in range(3, 12))).link, reduction_time()
-    rows = []
-    for nbytes in (4_096, 65_536, 1_048_576, 4_194_304):
-        rows += [compare(build(2), nbytes, link, gamma) for build in SCHEDULES]
-        rows.append(own(nbytes, link, gamma))
-    return link, rows
+    powers = tuple(2**k for k in range(6, 23))
+    link, gamma, costs = exchange_link(powers).link, reduction_time(), measured_rounds(powers)
+    sizes = (1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
+    rows = compare_all([build(2) for build in SCHEDULES], sizes, link, gamma, costs)
+    return link, rows + [own(nbytes, link, gamma) for nbytes in sizes]
 
 
 def own(nbytes: int, link: Link, gamma: float) -> Comparison:

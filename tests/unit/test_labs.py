@@ -5,17 +5,22 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from distgen_lab import labs
 from distgen_lab.alphabeta import Link
-from distgen_lab.collectives import algorithms, ring_all_gather
+from distgen_lab.collectives import algorithms, ring_all_gather, ring_all_reduce
 from distgen_lab.labs import collectives, link, schedules
 from distgen_lab.ranks import launch, world
+from distgen_lab.simulate import price
+from distgen_lab.topology import crossbar
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +139,30 @@ def test_schedules_are_compared_with_their_price():
     assert found.nbytes == 4_096
     assert found.predicted == pytest.approx(3 * link.time(1_024))
     assert found.measured >= found.predicted
+
+
+def test_rounds_that_cost_a_line_predict_what_the_line_does():
+    link, gamma, sizes = Link(3e-6, 2e-9), 1e-9, np.array([64.0, 4_096.0, 1e6])
+    line = link.alpha + sizes * link.beta
+    costs = schedules.RoundCosts(sizes, line, line + gamma * sizes, np.full(3, 5e-6), np.full(3, 7e-6))
+    for build, start in ((ring_all_reduce, 7e-6), (ring_all_gather, 5e-6)):
+        wanted = price(build(4), crossbar(4, link), 8_192, gamma).seconds
+        assert costs.seconds(build(4), 8_192) == pytest.approx(start + wanted)
+
+
+def test_rounds_are_measured_between_two_ranks():
+    costs = launch(schedules.measured_rounds, 2, args=((64, 4_096), 3), record=False)[0].value
+    assert costs.sizes.tolist() == [64, 4_096]
+    for round_, start in ((costs.copying, costs.start_copying), (costs.adding, costs.start_adding)):
+        assert (round_ + start > 0).all()  # a run of one round
+
+
+def test_actions_in_turns_come_back_in_their_order():
+    def waits():
+        return schedules.in_turns([partial(time.sleep, wait) for wait in (0.02, 0.0, 0.01)], 2)
+
+    long, none, short = launch(waits, 2, record=False)[0].value
+    assert none < short < long
 
 
 def test_more_ranks_than_cores_are_told():

@@ -542,8 +542,8 @@ def test_a_rank_that_computes_for_too_long_is_named_at_the_deadline():
             time.sleep(60)
         MPI.COMM_WORLD.Barrier()
 
-    with pytest.raises(DeadlockError, match=r"(?s)No end within 2 s.*Rank 0 waits in barrier.*Still computing: rank 1"):
-        launch(work, timeout=2)
+    with pytest.raises(DeadlockError, match=r"(?s)No end within 5 s.*Rank 0 waits in barrier.*Still computing: rank 1"):
+        launch(work, timeout=5)
 
 
 def test_a_slow_partner_is_no_deadlock():
