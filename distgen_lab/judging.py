@@ -1,8 +1,10 @@
-"""Compare what two answers report: numbers by tolerance, and schedules by what they do.
+"""Compare what two answers report: numbers by tolerance, schedules and plans by what they do.
 
 Two right schedules may differ in every transfer. So a reported schedule (``Schedule.arrays()``) is not compared with
 the reference's, it is proved and counted: right for all inputs, with no more rounds, messages at a time and bytes.
 Reported as ``{"schedule": arrays, "network": name, "nbytes": n}`` it must be right and no slower on that network.
+Plans are judged the same way: one reported by :meth:`distgen_lab.planner.Task.report` must do what the task demands,
+and be no slower or dearer than the reference's.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,8 @@ __all__ = ["NETWORKS", "difference", "same"]
 
 _FIELDS = {"name", "collective", "ranks", "parts", "root", "rounds"}
 _PRICED = {"schedule", "network", "nbytes"}
-_JUDGED = "a schedule"
+_PLANNED = {"task", "layout", "machine"}
+_NOUNS = {"planned": "a plan"}
 
 
 def _dgx_pair() -> Any:
@@ -45,16 +48,16 @@ def difference(got: Any, want: Any, rel: float = REL) -> str | None:
 
 
 def same(one: Any, other: Any, rel: float = REL) -> bool:
-    """Return whether two encoded reports say the same; schedules are the same that verify and cost alike."""
+    """Return whether two encoded reports say the same; schedules and plans are the same that do and cost alike."""
     return plain.difference(_summary(one), _summary(other), rel) is None
 
 
 def _masked(got: Any, want: Any, faults: list[str], rel: float) -> tuple[Any, Any]:
-    """Both with every schedule that ``want`` holds replaced by a word, once it has been judged."""
+    """Both with every schedule and plan that ``want`` holds replaced by a word, once it has been judged."""
     if _kind(want):
         fault = _judge(got, want, rel)
         faults += [fault] if fault else []
-        return _JUDGED, _JUDGED
+        return _kind(want), _kind(want)
     if isinstance(want, list) and isinstance(got, list) and len(got) == len(want):
         pairs = [_masked(a, b, faults, rel) for a, b in zip(got, want, strict=True)]
         return [a for a, _ in pairs], [b for _, b in pairs]
@@ -65,15 +68,18 @@ def _masked(got: Any, want: Any, faults: list[str], rel: float) -> tuple[Any, An
 
 
 def _kind(value: Any) -> str:
-    """What kind of schedule an encoded value is, "" if it is none."""
+    """What kind of schedule or plan an encoded value is, "" if it is none."""
     keys = value.keys() if isinstance(value, dict) else ()
-    return "counted" if keys == _FIELDS else "priced" if keys == _PRICED else ""
+    kinds = (("counted", _FIELDS), ("priced", _PRICED), ("planned", _PLANNED))
+    return next((kind for kind, fields in kinds if keys == fields), "")
 
 
 def _judge(got: Any, want: dict, rel: float) -> str | None:
-    """One sentence on what a schedule lacks beside the reference, None if it lacks nothing."""
+    """One sentence on what a schedule or plan lacks beside the reference, None if it lacks nothing."""
     if _kind(got) != _kind(want):
-        return f"the answer is a {type(got).__name__}, a schedule is wanted"
+        return f"the answer is a {type(got).__name__}, {_NOUNS.get(_kind(want), 'a schedule')} is wanted"
+    if _kind(want) == "planned":
+        return _judge_plan(got | {"task": want["task"]}, want, rel)
     found, wanted = _facts(got | {key: want[key] for key in ("network", "nbytes") if key in want}), _facts(want)
     for key in ("collective", "ranks", "root"):
         if found.get(key) != wanted[key]:
@@ -82,6 +88,25 @@ def _judge(got: Any, want: dict, rel: float) -> str | None:
         return found["fault"]
     worse = [key for key in _WORDS if key in wanted and found[key] > wanted[key] * (1 + rel)]
     return _WORDS[worse[0]].format(found[worse[0]], wanted[worse[0]]) if worse else None
+
+
+def _judge_plan(got: dict, want: dict, rel: float) -> str | None:
+    """One sentence on what a plan lacks beside the reference, None if it lacks nothing."""
+    (_, found), (task, best) = _planned(got), _planned(want)
+    if isinstance(found, str):
+        return found
+    return task.fault(found) or task.worse(task.measure(found), task.measure(best), rel) or None
+
+
+def _planned(value: dict) -> tuple[Any, Any]:
+    """The task of a reported plan and the plan, or one sentence on why there is none."""
+    from distgen_lab.planner import Task
+
+    try:
+        task, layout, machine = Task.read(value)
+        return task, task.plan(layout, machine)
+    except ValueError as error:
+        return None, str(error)
 
 
 _WORDS = {
@@ -120,7 +145,10 @@ def _price(schedule: Any, value: dict) -> dict[str, float]:
 
 
 def _summary(value: Any) -> Any:
-    """The value with every schedule replaced by what it is and does."""
+    """The value with every schedule and plan replaced by what it is and does."""
+    if _kind(value) == "planned":
+        task, found = _planned(value)
+        return found if isinstance(found, str) else [task.fault(found), task.measure(found)]
     if _kind(value):
         return _facts(value)
     if isinstance(value, list):

@@ -31,7 +31,8 @@ def gantt(
 
     Args:
         ax: axes to draw into.
-        run: a simulated run, or a timeline whose spans' ``op`` is "compute" or "communication" (all on one device).
+        run: a simulated run, or a timeline of one device, a profiler's trace for example: spans whose ``op`` is
+            "compute", "copy" (left out), or else communication of any name.
         lanes: names of a timeline's lanes.
         marks: times to mark with a dashed line, by their name, for example the naive one and the bound.
         labels: whether to write a task's last word (of "F3 on 1" the first) on its bar where there is room.
@@ -66,7 +67,8 @@ def _rows(run: Execution | Timeline) -> tuple[list[tuple[int, str, str, float, f
         bars = [(number[t.lane], t.name, t.kind, t.device, float(a), float(b)) for t, a, b in tasks]
         names = list(run.lanes)
     else:
-        bars = [(s.lane, s.name, s.op, 0, s.start, s.end) for s in run.spans if s.end is not None]
+        spans = [s for s in run.spans if s.end is not None and s.op != "copy"]  # a copy hides nothing
+        bars = [(s.lane, s.name, COMPUTE if s.op == COMPUTE else COMMUNICATION, 0, s.start, s.end) for s in spans]
         names = [f"lane {place}" for place in range(run.lanes)]
     work = {
         device: sorted(b[4:] for b in bars if b[2] == COMPUTE and b[3] == device) for device in {b[3] for b in bars}

@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
 from distgen_lab.nccl_forecast import Forecast
 from distgen_lab.nccl_tuner import Choice
+from distgen_lab.overlap import COMMUNICATION, Execution
 from distgen_lab.parallelism import Held
 from distgen_lab.plots.canvas import PALETTE, plain_frame
-from distgen_lab.units import quantity
+from distgen_lab.units import duration, quantity
 
-__all__ = ["bucket_rows", "bytes_between", "forecast_dots", "held_bars", "pipeline_order", "tuner_bands"]
+__all__ = ["bucket_rows", "bytes_between", "forecast_dots", "held_bars", "pipeline_order", "stage_rows", "tuner_bands"]
 
 _PAIRS = [(algorithm, protocol) for algorithm in ("Tree", "Ring") for protocol in ("LL", "LL128", "Simple")]
 _PAIR_COLORS = dict(zip(_PAIRS, ("#CFE8F6", "#56B4E9", "#0072B2", "#FBE3B4", "#E69F00", "#A86A00"), strict=True))
@@ -163,4 +165,32 @@ def pipeline_order(ax: Axes, begin: Mapping[tuple[int, str, int], int], forward:
     ax.set(xlabel="slots", ylabel="stage", yticks=range(stages), ylim=(stages - 0.4, -0.6))
     patches = [Patch(color=colors[kind], label=name) for kind, name in (("F", "forward"), ("B", "backward"))]
     ax.legend(handles=patches, frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    return plain_frame(ax)
+
+
+def stage_rows(ax: Axes, run: Execution, columns: int = 1200) -> Axes:
+    """Draw when each pipeline stage computes forwards and backwards and when it only communicates, a row a stage.
+
+    A row is a row of pixels, so that thousands of micro-batches are drawn as fast as a few; one that lasts less than
+    a pixel is seen if it is the last to begin there.
+
+    Args:
+        ax: where to draw.
+        run: tasks named "F..." and "B...", as :func:`distgen_lab.overlap.one_forward_one_backward` makes them.
+        columns: pixels of a row.
+    """
+    colors = {"forward": PALETTE["sky"], "backward": PALETTE["blue"], "exposed communication": PALETTE["red"]}
+    end = run.seconds or 1.0
+    rows = np.ones((1 + max(task.device for task in run.tasks), columns, 3))
+    for task, start, stop in sorted(zip(run.tasks, run.start, run.end, strict=True), key=lambda row: row[0].kind):
+        stage = rows[task.device, int(start / end * columns) : int(np.ceil(stop / end * columns))]
+        if task.kind == COMMUNICATION:
+            stage[:] = to_rgb(colors["exposed communication"])
+        else:
+            stage[:] = to_rgb(colors["forward" if task.name[0] == "F" else "backward"])
+    ax.imshow(rows, aspect="auto", extent=(0, end, len(rows) - 0.5, -0.5), interpolation="nearest")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(value)))
+    ax.set(yticks=[0, len(rows) - 1] if len(rows) > 1 else [0], ylabel="stage", xlabel="time")
+    patches = [Patch(color=color, label=name) for name, color in colors.items()]
+    ax.legend(handles=patches, frameon=False, fontsize=8, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
     return plain_frame(ax)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from contextlib import ExitStack
@@ -31,8 +32,9 @@ LINK = ["-m", "distgen_lab.labs.link", "--smallest", "64", "--largest", "1024"]
 def text_of(command, seconds=90, **environment):
     """Run a command; return what it printed."""
     env = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} | environment
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=env, start_new_session=True)
+    with tempfile.TemporaryDirectory() as folder:  # torchrun leaves a log folder
+        env |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": folder} | environment
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=env, start_new_session=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
