@@ -8,7 +8,7 @@ links, :func:`expected_busbw` turns them into the bus bandwidth to expect.
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -128,6 +128,23 @@ class Machine(Topology):
                 counts[bundle.other] += bundle.links
         return counts
 
+    def fabric(self) -> Topology:
+        """Return the GPUs with their NVLinks (or xGMI links) alone: the network without PCIe and NICs.
+
+        Raises:
+            ValueError: if these links do not join all GPUs; the message names those that are left out.
+        """
+        lost = [gpu.name for gpu, links in zip(self.gpus, self.links_per_gpu(), strict=True) if not links]
+        if lost:
+            raise ValueError(f"{self.name}: no NVLink or xGMI link at {', '.join(lost)}; only PCIe reaches all GPUs")
+        graph = nx.Graph()
+        graph.add_nodes_from(range(self.hosts))
+        for bundle in self.bundles:
+            end = "NVSwitch" if bundle.other is None else bundle.other
+            _join(graph, bundle.gpu, end, self.link_bandwidth * bundle.links, bundle.links)
+        layout = None if self.switched else lambda: _circle(rings(self).order)
+        return Topology(f"links of {self.name}", graph, self.hosts, family="own", layout=layout)
+
     def pair_links(self) -> list[int]:
         """Return the link counts added up over all peers as the file shows them: on switches more than is there."""
         totals = dict.fromkeys((gpu.name for gpu in self.gpus), 0)
@@ -195,6 +212,11 @@ def build(
     machine.codes, machine.bundles, machine.link_bandwidth = dict(codes), kept, link_bandwidth
     machine.nccl_rate, machine.notes, machine.facts_read = nccl_rate, tuple(notes), dict(facts_read or {})
     return machine
+
+
+def _circle(order: Sequence[int]) -> dict[Hashable, tuple[float, float]]:
+    """GPUs on a circle in the order of a ring, so that the ring is seen."""
+    return {gpu: (float(x), float(y)) for gpu, (x, y) in nx.circular_layout(order).items()}
 
 
 def _join(graph: nx.Graph, one: object, other: object, capacity: float, links: int) -> None:

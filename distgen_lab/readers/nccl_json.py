@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from distgen_lab.readers.nccl_run import LARGEST, OPERATIONS, PERF, TYPES, Line,
 from distgen_lab.readers.source import ReadError, Text, unquoted
 from distgen_lab.units import GB, US
 
-__all__ = ["read_json"]
+__all__ = ["read_json", "runs_of_records"]
 
 _PLACES = (("out_of_place", "out"), ("in_place", "in"))
 
@@ -28,7 +28,7 @@ def read_json(text: Text) -> BenchmarkLog:
         runs = [_report(text, value) for _, value in values]
     else:
         flat = [(line, one) for line, value in values for one in (value if isinstance(value, list) else [value])]
-        runs = list(_records(text, flat))
+        runs = runs_of_records(text, flat)
     return BenchmarkLog(text.path, tuple(runs), text.notes)
 
 
@@ -190,7 +190,32 @@ def _checked_average(whole: _Object, run: Run) -> float:
 # ------------------------------------------------------------------------------------------------ rccl-tests
 
 
-def _records(text: Text, flat: Iterable[tuple[int, Any]]) -> Iterator[Run]:
+def runs_of_records(text: Text, flat: Sequence[tuple[int, Any]]) -> list[Run]:
+    """Return the runs of records of rccl-tests, each with its line; the names are those of its JSON.
+
+    With several GPUs a process ``ranks`` may count processes or GPUs: the rates tell which.
+
+    Raises:
+        ReadError: for a record that contradicts itself or another one, and where the rates do not tell the ranks.
+    """
+    if not any(
+        isinstance(data, dict) and str(data.get("gpusPerRank", 1)).strip() not in ("0", "1") for _, data in flat
+    ):
+        return list(_records(text, flat, False))
+    found, problems = [], []
+    for each_gpu in (False, True):
+        try:
+            found.append(list(_records(text, flat, each_gpu)))
+        except ReadError as error:
+            problems.append(error)
+    if not found:
+        raise problems[-1]
+    if len(found) > 1:
+        raise text.fail("gpusPerRank is above 1, and the rates do not tell whether ranks counts GPUs", 1, "ranks")
+    return found[0]
+
+
+def _records(text: Text, flat: Iterable[tuple[int, Any]], each_gpu: bool) -> Iterator[Run]:
     """Records of rccl-tests: a run for each operation, type, reduction and number of ranks, in order."""
     groups: dict[tuple, list[Measured]] = {}
     seen: dict[tuple, int] = {}
@@ -198,7 +223,7 @@ def _records(text: Text, flat: Iterable[tuple[int, Any]]) -> Iterator[Run]:
         record = _Object(text, data, line, f"record {place}")
         if not {"busBw", "size"} <= record.data.keys():
             raise record.fail("is no record of rccl-tests (no busBw)")
-        measured, key = _record(record)
+        measured, key = _record(record, each_gpu)
         mark = (*key, str(record.data.get("numCycle", 0)), measured.nbytes, measured.place)
         if seen.setdefault(mark, place) != place:
             raise record.fail(f"repeats record {seen[mark]}: size {measured.nbytes} again", "size")
@@ -211,13 +236,15 @@ def _records(text: Text, flat: Iterable[tuple[int, Any]]) -> Iterator[Run]:
         yield Run(op, *said, None, None, None, (), {}, "", ())
 
 
-def _record(record: _Object) -> tuple[Measured, tuple]:
-    """One record, and what tells the run it belongs to."""
+def _record(record: _Object, each_gpu: bool) -> tuple[Measured, tuple]:
+    """One record, and what tells the run it belongs to; ``each_gpu`` if ranks counts processes of several GPUs."""
     name = str(record.get("name"))
     op = OPERATIONS.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) or OPERATIONS.get(name.lower())
     if op is None:
         raise record.fail(f"name {name[:30]!r} is no known operation", "name")
-    ranks, nbytes, dtype = record.whole("ranks"), record.whole("size"), record.dtype()
+    ranks, nbytes, dtype = record.whole("ranks", "gpus"), record.whole("size"), record.dtype()
+    if each_gpu and "gpusPerRank" in record.data:
+        ranks *= record.whole("gpusPerRank")
     time, alg, bus = record.real("time", "timeUsec") * US, record.real("algBw") * GB, record.real("busBw") * GB
     if not ranks or (nbytes and not time):
         raise record.fail(f"{ranks} ranks move {nbytes} bytes in {time:g} s", "ranks")
@@ -225,8 +252,9 @@ def _record(record: _Object) -> tuple[Measured, tuple]:
         raise record.fail("size over time is not algBw", "algBw")
     if not math.isclose(bus, alg * BUS_FACTORS[op](ranks), rel_tol=0.01, abs_tol=0.011 * GB):
         raise record.fail(f"busBw over algBw is not that of {op} on {ranks} ranks", "busBw")
-    checked = str(record.data.get("wrong", "N/A")).strip().upper() != "N/A"
-    wrong = record.whole("wrong") if checked else 0
+    counted = record.data.get("wrong", record.data.get("#wrong", "N/A"))
+    checked = str(counted).strip().upper() != "N/A"
+    wrong = record.whole("wrong", "#wrong") if checked else 0
     place = "in" if record.data.get("inPlace") else "out"
     row = (op, ranks, "rccl", nbytes, nbytes // TYPES[dtype], time, wrong, place, alg, bus, record.line, checked)
     return Measured(*row), (op, ranks, dtype, str(record.data.get("redop", "none")))

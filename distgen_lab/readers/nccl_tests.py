@@ -1,4 +1,4 @@
-"""Read logs of nccl-tests and rccl-tests: tables of every version, their JSON reports, and RCCL's JSON records.
+"""Read logs of nccl-tests and rccl-tests: tables of every version, JSON reports, and RCCL's JSON and CSV records.
 
 Rows are found by their own form, not by their place, so that launch prefixes, NCCL INFO lines and notes may stand
 between them. What the file does not say is worked out and said in ``op_from`` and ``ranks_from`` (see
@@ -11,6 +11,7 @@ Sources: NVIDIA/nccl-tests, src/common.cu, src/util.cu and doc/PERFORMANCE.md; R
 import os
 import re
 
+from distgen_lab.readers import nccl_csv
 from distgen_lab.readers.benchmark import BenchmarkLog
 from distgen_lab.readers.nccl_json import read_json
 from distgen_lab.readers.nccl_run import LARGEST, OPERATIONS, PERF, TYPES, Line, Table, plain_name, plain_number, run_of
@@ -32,7 +33,7 @@ _INTEGER = re.compile(r"\d+$")
 
 def is_header(line: str) -> bool:
     """Whether a line names the columns of such a table."""
-    return _HEADER.match(unquoted(line).strip()) is not None
+    return _HEADER.match(unquoted(line).strip()) is not None or nccl_csv.is_header(line)
 
 
 def looks_like(text: Text) -> bool:
@@ -51,6 +52,8 @@ def read_log(path: str | os.PathLike) -> BenchmarkLog:
     text = load(path)
     if looks_json("\n".join(map(unquoted, text.lines[:50]))):
         return read_json(text)
+    if any(map(nccl_csv.is_header, text.lines)):
+        return nccl_csv.read_csv(text)
     return _read_table(text)
 
 

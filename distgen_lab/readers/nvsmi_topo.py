@@ -1,11 +1,12 @@
-"""Read what ``nvidia-smi topo -m`` and ``rocm-smi --showtopo`` print as a Machine (:mod:`distgen_lab.readers.machine`).
+"""Read the tables of ``nvidia-smi``, ``rocm-smi`` and ``amd-smi`` as a Machine (:mod:`distgen_lab.readers.machine`).
 
 nvidia-smi prints one matrix of codes (its legend stands below it in the file) and CPU affinities; a pair that has
 NVLinks shows their number and hides its way over PCIe. Behind NVSwitches every pair shows all links of a GPU, so that
 pairs add up to more links than any GPU has: such GPUs are put on a switch. The generation of the links does not stand
 there; it is inferred from their number and said in ``notes``, or named by the argument ``accelerator``.
 
-rocm-smi prints a matrix of weights, one of hops and one of link types under titles of their own.
+``rocm-smi --showtopo`` prints a matrix of weights, one of hops and one of link types under titles of their own; for
+``amd-smi topology`` see :mod:`distgen_lab.readers.amd_smi`.
 """
 
 import itertools
@@ -18,9 +19,9 @@ import networkx as nx
 
 from distgen_lab.hardware import ACCELERATORS, LINKS, accelerator
 from distgen_lab.nccl_tuner import MACHINES
+from distgen_lab.readers import amd_smi
 from distgen_lab.readers.machine import CODES, NVLINK_MOST, Bundle, Device, Machine, build
 from distgen_lab.readers.source import Text, load, unquoted
-from distgen_lab.units import GB
 
 __all__ = ["looks_like", "read_topology"]
 
@@ -33,20 +34,22 @@ _NAMES_RUN = re.compile(r"(?:(?:GPU|NIC)\d+){2,}$")
 _AFFINITY = re.compile(r"(?:CPU|NUMA)\s*Affinity|GPU\s+NUMA\s+ID")
 _LEGEND = re.compile(r"(?:^|[\s>#|:])(NIC\d+)\s*[:=]\s*(\S+)\s*$")
 _LEAD = re.compile(r"^[\s>#|]+")
+_MIG = re.compile(r"(?:GPU\s*\d+\s*[/:]\s*)?MIG[\s\d_-]")
 _MOST_DEVICES = 1024
 _OLD_CODES = {"SOC": "SYS"}  # what SYS was called before driver 384
 _ROCM = re.compile(r"=+ (Weight|Hops|Link Type|Link type) between two GPUs =+")
 _ROCM_NUMA = re.compile(r"GPU\[(\d+)\]\s*:\s*\(Topology\) Numa Node:\s*(-?\d+)")
-_XGMI_RATE = 48 * GB  # what RCCL counts on for one link of MI300 (ROCm/rccl, src/graph/topo.h)
 
 
 def looks_like(text: Text) -> bool:
     """Whether the text holds such a matrix, or what these tools print instead of one."""
-    return any(_header(_strip(line)) or _ROCM.search(line) for line in text.lines) or _says_instead(text) is not None
+    lines = [*map(_strip, text.lines)]
+    found = any(_header(line) or _ROCM.search(line) or _names_slices(line) for line in lines)
+    return found or amd_smi.looks_like(text) or _says_instead(text) is not None
 
 
 def read_topology(path: str | os.PathLike, accelerator: str | None = None) -> Machine:
-    """Return the machine that the output of ``nvidia-smi topo -m`` or ``rocm-smi --showtopo`` shows.
+    """Return the machine that ``nvidia-smi topo -m``, ``rocm-smi --showtopo`` or ``amd-smi topology`` shows.
 
     Args:
         path: the file.
@@ -59,6 +62,8 @@ def read_topology(path: str | os.PathLike, accelerator: str | None = None) -> Ma
     text = load(path)
     if any(_ROCM.search(line) for line in text.lines):
         return _read_rocm(text)
+    if amd_smi.looks_like(text):
+        return amd_smi.read_amd_smi(text)
     return _read_nvidia(text, accelerator)
 
 
@@ -92,11 +97,24 @@ def _header(line: str) -> list[str]:
     names = [name for word in words for name in (re.findall(r"[A-Z]+\d+", word) if _NAMES_RUN.match(word) else [word])]
     if not names or not _GPU.match(names[0]) or not (_AFFINITY.search(line) or len(names) > 1):
         return []
-    return names if all(_GPU.match(name) or (_NIC.match(name) and not _is_code(name)) for name in names) else []
+    return (
+        names
+        if all(
+            _GPU.match(name) or (_NIC.match(name) and not _is_code(name) and not name.startswith("MIG"))
+            for name in names
+        )
+        else []
+    )
 
 
 def _is_code(cell: str) -> bool:
     return cell == "X" or cell in CODES or cell in _OLD_CODES or bool(re.match(r"NV-?\d+$", cell))
+
+
+def _names_slices(line: str) -> bool:
+    """Whether a header names MIG slices among the GPUs; a row goes on with a code."""
+    words = line.split()
+    return bool(words) and bool(_GPU.match(words[0])) and "MIG" in line and not _is_code([*words, ""][1])
 
 
 def _says_instead(text: Text) -> str | None:
@@ -116,7 +134,7 @@ def _read_nvidia(text: Text, gpu: str | None) -> Machine:
     labels = _legend(text, matrix.names)
     devices = [_device(matrix, name, labels) for name in matrix.names]
     gpus = [device.name for device in devices if device.kind == "gpu"]
-    notes = list(text.notes) + _gaps(gpus)
+    notes = list(text.notes) + _gaps(gpus) + _slices(text)
     notes += [f"{name} stands in the NIC legend but not in the table" for name in labels if name not in matrix.names]
     bundles = _bundles(gpus, codes)
     bandwidth, rate = _generation(bundles, gpu, notes)
@@ -139,6 +157,8 @@ def _nvidia_matrix(text: Text) -> _Matrix:
             matrix = _new_matrix(text, number, names)
         elif matrix is not None and (cells := line.split()) and cells[0] in matrix.names:
             _add_row(text, matrix, number, cells)
+        elif _names_slices(line):
+            raise text.fail("MIG slices stand among the GPUs; a table of whole GPUs is needed (switch MIG off)", number)
         elif (cells := line.split()) and _GPU.match(cells[0]) and len(cells) > 1 and _is_code(cells[1]):
             where = "stands before the header" if matrix is None else "is not in the header"
             raise text.fail(f"row {cells[0]} {where}", number, cells[0])
@@ -240,6 +260,13 @@ def _gaps(gpus: list[str]) -> list[str]:
     return [f"GPU{number} does not stand in the table: it may have fallen off the bus" for number in missing]
 
 
+def _slices(text: Text) -> list[str]:
+    """A note where rows of MIG slices stand below those of the GPUs."""
+    count = sum(bool(_MIG.match(_strip(line))) for line in text.lines)
+    said = "rows of MIG slices are left out; NCCL joins no slices over NVLink, whatever links their GPUs have"
+    return [f"{count} {said}"] if count else []
+
+
 def _bundles(gpus: list[str], codes: dict[tuple[str, str], str]) -> list[Bundle]:
     """Links between pairs; for GPUs whose pairs add up to more than any GPU has, links to switches."""
     pairs = nx.Graph()
@@ -299,10 +326,10 @@ def _read_rocm(text: Text) -> Machine:
     numa = {f"GPU{found[1]}": found[2] for line in text.lines if (found := _ROCM_NUMA.search(line))}
     devices = [Device(name, "gpu", numa=numa.get(name, "")) for name in types.names]
     places = {name: place for place, name in enumerate(types.names)}
-    bundles = [Bundle(places[one], places[other], 1) for (one, other), code in codes.items() if code == "XGMI"]
-    notes = (
-        [*text.notes, "each xGMI pair taken as one link of MI300 (64 GB/s per direction)"] if bundles else [*text.notes]
-    )
+    weights = {(one, other): here for one, other, here, _ in tables["Weight"].pairs()} if "Weight" in tables else {}
+    xgmi = {pair: weights.get(pair, "0") for pair, code in codes.items() if code == "XGMI"}
+    bundles = [Bundle(places[one], places[other], 1) for one, other in amd_smi.direct_pairs(xgmi)]
+    notes = [*text.notes, *amd_smi.xgmi_notes(len(xgmi), len(bundles))]
     notes += [
         f"the tool warned: {line.strip()}" for line in text.lines if line.strip().startswith(("WARNING", "ERROR"))
     ]
@@ -310,7 +337,7 @@ def _read_rocm(text: Text) -> Machine:
     facts = {title: {(a, b): here for a, b, here, _ in matrix.pairs()} for title, matrix in tables.items()}
     link = LINKS["xGMI, one link"].bandwidth
     name = f"{len(devices)} GPUs of {os.path.basename(text.path)}"
-    return build(name, "rocm-smi", text.path, devices, ways, bundles, link, _XGMI_RATE, notes, facts_read=facts)
+    return build(name, "rocm-smi", text.path, devices, ways, bundles, link, amd_smi.XGMI_RATE, notes, facts_read=facts)
 
 
 def _pcie_code(pair: tuple[str, str], numa: dict[str, str]) -> str:

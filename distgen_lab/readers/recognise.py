@@ -44,7 +44,7 @@ _READERS: dict[str, Callable] = {
     "trace": kineto.read_trace,
 }
 KINDS = tuple(_READERS)
-"""Names of the kinds: a Hugging Face config, the output of nvidia-smi or rocm-smi, NCCL's XML, logs, traces."""
+"""Names of the kinds: a Hugging Face config, what nvidia-smi, rocm-smi or amd-smi print, NCCL's XML, logs, traces."""
 
 
 def read(path: str | os.PathLike, kind: str | None = None, accelerator: str | None = None) -> Read:
@@ -84,6 +84,8 @@ def recognise(path: str | os.PathLike) -> str:
         load(path)
     text = head.decode("utf-8-sig", "replace")
     if looks_json(text):
+        if re.search(r'"link_type"\s*:', text) and re.search(r'"num_hops"\s*:', text):
+            raise ReadError(path, "is the JSON of `amd-smi topology`; its tables are needed: run it without --json", 1)
         return _json_kind(text, suffixes)
     if ".json" in suffixes and not text.lstrip().startswith("<system"):
         return "config"  # its reader says what is wrong

@@ -1,6 +1,9 @@
 """What a verdict is: an answer in one sentence, what it rests on, what looks wrong, and the figures as JSON."""
 
+import html
+import re
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 __all__ = ["Finding", "Verdict", "percent"]
@@ -18,9 +21,9 @@ class Finding:
         return f"{self.level}: {self.what}" + (f" Likely: {self.cause}" if self.cause else "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
-    """What one file says.
+    """What one file says; a notebook shows it with the file's name in place of its path.
 
     Attributes:
         kind: "config", "topology", "nccl-xml", "nccl-tests", "osu" or "trace".
@@ -43,8 +46,26 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        body = [*self.lines, *map(str, self.findings), *(f"inferred: {note}" for note in self.notes)]
-        return "\n".join([f"{self.file} ({self.kind})", self.headline, *(f"  {line}" for line in body)])
+        return self._words(self.file)
+
+    def __repr__(self) -> str:
+        return self._words(PurePath(self.file).name)
+
+    def _words(self, file: str) -> str:
+        return "\n".join([f"{file} ({self.kind})", self.headline, *(f"  {line}" for line in self._body())])
+
+    def _body(self) -> list[str]:
+        return [*self.lines, *map(str, self.findings), *self._inferred()]
+
+    def _inferred(self) -> list[str]:
+        return [f"inferred: {note}" for note in self.notes]
+
+    def _repr_html_(self) -> str:
+        """What looks wrong stands first here: a page is read from the top, a terminal from the bottom."""
+        found = "".join(_item(str(finding), finding.level != "note") for finding in self.findings)
+        rest = "".join(map(_item, [*self.lines, *self._inferred()]))
+        head = html.escape(f"{PurePath(self.file).name} ({self.kind}): {self.headline}")
+        return f"<p><b>{head}</b></p><ul>{found}{rest}</ul>"
 
     def as_json(self) -> dict[str, Any]:
         """Return it with the keys file, kind, headline, healthy, lines, findings (level, what, cause), facts, notes.
@@ -63,6 +84,12 @@ class Verdict:
             "file": self.file, "kind": self.kind, "headline": self.headline, "healthy": self.healthy,
             "lines": list(self.lines), "findings": findings, "facts": self.facts, "notes": list(self.notes),
         }  # fmt: skip
+
+
+def _item(line: str, strong: bool = False) -> str:
+    """A line as HTML; commands between backticks as code."""
+    text = re.sub("`([^`]*)`", r"<code>\1</code>", html.escape(line))
+    return f"<li><b>{text}</b></li>" if strong else f"<li>{text}</li>"
 
 
 def percent(part: float) -> str:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from distgen_lab.readers.machine import Machine, Rings, rings
+from distgen_lab.readers.machine import CODES, Machine, Nearest, Rings, rings
 from distgen_lab.readers.saying import Finding, Verdict
 from distgen_lab.units import quantity
 
@@ -20,7 +20,7 @@ def of_machine(machine: Machine) -> Verdict:
         f"links of each GPU: {_runs_of(links)}" if any(links) else "no NVLink or xGMI between the GPUs",
         "pairs of GPUs: " + ", ".join(f"{n} x {code}" for code, n in machine.pair_counts().items()),
         f"rings: {found}" + (f"; one of them: {' '.join(map(str, found.order))}" if found.count else ""),
-        *([f"nearest NIC of {one}" for one in nearest] if machine.nics else ["no NIC in the file"]),
+        *(_nearest_by_code(nearest) if machine.nics else ["no NIC in the file"]),
     ]
     facts = {
         "gpus": machine.hosts, "nics": len(machine.nics), "links_per_gpu": links, "pair_counts": machine.pair_counts(),
@@ -32,16 +32,26 @@ def of_machine(machine: Machine) -> Verdict:
     return Verdict(kind, machine.source, headline, not worst, tuple(lines), findings, facts, machine.notes)
 
 
+def _nearest_by_code(nearest: Sequence[Nearest]) -> Iterator[str]:
+    """The nearest NICs, a line for each kind of way, the nearest first; last the GPUs without any."""
+    for code in (*CODES, ""):
+        same = [f"{one.gpu} {' '.join(one.nics)}".strip() for one in nearest if one.code == code]
+        if same:
+            yield (f"nearest NIC, {code}: " if code else "no way to a NIC: ") + ", ".join(same)
+
+
 def _headline(machine: Machine, found: Rings, links: Sequence[int]) -> str:
-    """What NCCL can do inside the machine, in one sentence."""
+    """What the library can do inside the machine, in one sentence."""
     many, rate = f"{machine.hosts} GPU{'s' * (machine.hosts > 1)}", quantity(found.busbw, "B/s")
+    library = "RCCL" if machine.tool.startswith(("rocm", "amd", "RCCL")) else "NCCL"
     if not found.count:
         return f"{many}: one GPU has no collective to do inside the machine"
     if not any(links) and machine.tool.endswith("XML"):
-        return f"{many}; the file shows no NVLink (NCCL looks for it itself): over PCIe alone one ring of about {rate}"
+        alone = f"over PCIe alone one ring of about {rate}"
+        return f"{many}; the file shows no NVLink ({library} looks for it itself): {alone}"
     way = f"{found.over}{' over NVSwitch' * (machine.switched and found.over != 'PCIe')}"
     laid = f"{found.count} ring{'s' * (found.count > 1)}"
-    return f"{many} on {way}: NCCL can lay {laid}; expect a busbw of about {rate} for a large all-reduce"
+    return f"{many} on {way}: {library} can lay {laid}; expect a busbw of about {rate} for a large all-reduce"
 
 
 def _runs_of(links: Sequence[int]) -> str:

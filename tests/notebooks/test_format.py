@@ -1,11 +1,14 @@
 """The course's notebooks keep the course's rules, and what is generated agrees with what it is generated from."""
 
+import base64
+import io
 import json
 import re
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from PIL import Image
 
 from distgen_lab.course import course_root
 from distgen_lab.grading.feedback import exercises
@@ -67,7 +70,7 @@ def test_questions_say_their_points_and_add_up_to_100(path):
         assert f'raise NotImplementedError("{question.title}' in stub
         assert '"""' in stub
     assert master.points == 100
-    assert 8 <= len(master.questions) <= 10
+    assert 8 <= len(master.questions) <= 11
 
 
 def test_links_between_notebooks_lead_somewhere():
@@ -125,6 +128,25 @@ def test_fix_makes_canonical_and_changes_no_source(tmp_path):
     assert fixed.cells[0].source == "x = 1"
     assert fixed.cells[0].outputs == []
     assert nbformat.writes(canonical(fixed)) + "\n" == path.read_text("utf-8")
+
+
+def test_pictures_get_a_palette_and_keep_their_lines():
+    picture = Image.new("RGBA", (400, 300), "white")
+    for x in range(400):
+        picture.putpixel((x, 100 + x // 8), (0, 114, 178, 255))
+    noise = Image.effect_noise((60, 60), 80).convert("RGB").quantize(256)
+
+    def stored(image):
+        file = io.BytesIO()
+        image.save(file, "PNG")
+        return base64.b64encode(file.getvalue()).decode()
+
+    outputs = [new_output("display_data", {"image/png": text}) for text in (stored(picture), stored(noise), "bm9uZQ==")]
+    kept = canonical(new_notebook(cells=[new_code_cell("1", outputs=outputs)])).cells[0].outputs
+    light = Image.open(io.BytesIO(base64.b64decode(kept[0].data["image/png"])))
+    assert light.mode == "P" and len(kept[0].data["image/png"]) < len(stored(picture))
+    assert light.convert("RGB").tobytes() == picture.convert("RGB").tobytes()  # few colours: none is lost
+    assert [output.data["image/png"] for output in kept[1:]] == [stored(noise), "bm9uZQ=="]
 
 
 def test_tool_answers_a_missing_file_in_one_line(capsys, tmp_path):

@@ -1,5 +1,6 @@
 """Readers of nccl-tests, rccl-tests and OSU output: logs written by an independent writer, and what must be refused."""
 
+import csv
 import json
 import random
 
@@ -388,6 +389,95 @@ def test_rccl_records_that_do_not_fit(tmp_path):
         ("time", 1.0, "algBw"),
     ):
         assert words in refusal(written(tmp_path, json.dumps([*rows[:-1], rows[-1] | {key: value}]), "r.json"))
+
+
+# ----------------------------------------------------------------------------- CSV of rccl-tests
+
+# The columns are those that ROCm/rccl-tests writes (pull request 93; Reporter::writeFile), with MPI and without.
+MPI = ("numCycle", "collective", "nodes", "ranks", "ranksPerNode", "gpusPerRank", "size", "type", "redop", "inplace")
+ALONE = ("numCycle", "collective", "gpus", "size", "type", "redop", "inplace")
+FIGURES = ("time", "algbw", "busbw", "#wrong")
+
+
+def as_csv(columns=MPI, rows=None, quoted=False):
+    names = {"collective": "name", "inplace": "inPlace", "algbw": "algBw", "busbw": "busBw", "#wrong": "wrong"}
+    lines = [",".join((*columns, *FIGURES))]
+    for row in rows if rows is not None else records():
+        row = row | {"gpus": row["ranks"]}
+        cells = [row[names.get(column, column)] for column in (*columns, *FIGURES)]
+        lines.append(",".join(f'"{cell}"' if quoted and isinstance(cell, str) else str(cell) for cell in cells))
+    return "\n".join(lines) + "\n"
+
+
+def test_the_packaged_csv_against_the_standard_library():
+    with open(sample("rccl-tests-8-mi300x.csv"), encoding="utf-8", newline="") as file:
+        wanted = list(csv.DictReader(file))
+    (run,) = read(sample("rccl-tests-8-mi300x.csv"))
+    assert (run.op, run.ranks, run.backend, run.wrong, run.dtype, run.redop) == (
+        "all_reduce",
+        8,
+        "rccl",
+        0,
+        "float",
+        "sum",
+    )
+    assert [row.nbytes for row in run.rows] == [int(row["size"]) for row in wanted]
+    assert [row.place for row in run.rows] == [{"0": "out", "1": "in"}[row["inplace"]] for row in wanted]
+    for row, cells in zip(run.rows, wanted, strict=True):
+        assert row.seconds == pytest.approx(float(cells["time"]) * 1e-6)
+        assert row.busbw == pytest.approx(float(cells["busbw"]) * 1e9)
+        assert row.busbw == pytest.approx(2 * 7 / 8 * row.nbytes / row.seconds, rel=1e-4)
+
+
+@pytest.mark.parametrize("columns", [MPI, ALONE])
+@pytest.mark.parametrize("quoted", [False, True])
+def test_csv_holds_what_the_json_of_the_same_run_holds(tmp_path, columns, quoted):
+    (run,) = read(written(tmp_path, as_csv(columns, quoted=quoted), "r.csv"))
+    (same,) = read(written(tmp_path, json.dumps(list(records())), "r.json"))
+    assert run.ranks == 4
+    for one, other in zip(run.rows, same.rows, strict=True):
+        assert (one.nbytes, one.seconds, one.busbw, one.place) == (
+            other.nbytes,
+            other.seconds,
+            other.busbw,
+            other.place,
+        )
+
+
+def test_csv_with_several_gpus_a_rank(tmp_path):
+    two = [row | {"ranks": 2, "gpusPerRank": 2} for row in records()]
+    assert read(written(tmp_path, as_csv(rows=two), "r.csv"))[0].ranks == 4  # 2 processes, rates of 4 ranks
+    four = [row | {"gpusPerRank": 2} for row in records()]
+    assert read(written(tmp_path, as_csv(rows=four), "r.csv"))[0].ranks == 4  # 4 GPUs of 2 processes
+    tiny = [row | {"gpusPerRank": 2, "size": 4, "time": 1.0, "algBw": 0.004, "busBw": 0.006} for row in four[:1]]
+    assert "do not tell whether ranks counts GPUs" in refusal(written(tmp_path, as_csv(rows=tiny), "r.csv"))
+
+
+def test_csv_that_does_not_fit(tmp_path):
+    good = as_csv()
+    head, first, *rest = good.splitlines()
+    cut = written(tmp_path, good[:-20], "cut.csv")
+    (run,) = read(cut)
+    assert len(run.rows) == 7 and any("is cut" in note for note in read(cut).notes)
+    for text, words in (
+        (head + "\n", "no rows below it"),
+        ("\n".join([head, first[:30], *rest]), "fields, the header names 14 columns"),
+        ("\n".join([head, first, first]), "repeats record"),
+        (good.replace("busbw,", "busbw,busbw,"), "names busbw twice"),
+        (good.replace("inplace", "place"), "has no column inplace"),
+        (good.replace("ranks,ranksPerNode", "many,ranksPerNode"), "has no column ranks or gpus"),
+        (good.replace("AllReduce", "AllTheThings"), "no known operation"),
+        ("\n".join([head, first.replace("sum,0", "sum,yes")]), '"yes"; 0 or 1 is needed'),
+        ("\n".join([head, first.rsplit(",", 2)[0] + ",99.0,0"]), "busBw over algBw"),
+    ):
+        assert words in refusal(written(tmp_path, text, "r.csv")), words
+
+
+def test_records_of_the_first_version_of_the_json(tmp_path):
+    old = [{("#wrong" if key == "wrong" else key): value for key, value in row.items()} for row in records()]
+    old = [{("gpus" if key == "ranks" else key): value for key, value in row.items()} for row in old]
+    (run,) = read(written(tmp_path, json.dumps([row | {"#wrong": "3"} for row in old]), "r.json"))
+    assert (run.ranks, run.wrong) == (4, 24)
 
 
 # ----------------------------------------------------------------------------- OSU

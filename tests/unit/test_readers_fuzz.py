@@ -21,6 +21,8 @@ NAMES = (
     "llama-2-7b.json",
     "deepseek-v3.json",
     "topology-gpu-off-nvlink.txt",
+    "topology-8-mi300x.txt",
+    "rccl-tests-8-mi300x.csv",
     "nccl-topology-4-h100.xml",
     "nccl-tests-16-h100.log",
     "osu-latency.txt",

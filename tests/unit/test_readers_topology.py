@@ -243,6 +243,29 @@ def test_a_ring_over_pcie_shares_the_way_between_sockets(tmp_path):
     assert rings(alone).count == 0 and expected_busbw(alone) == 0
 
 
+def test_the_packaged_cube_mesh_has_one_link_less_than_the_catalogue():
+    machine, whole = read(sample("topology-8-v100.txt")), dgx1v()
+    counts = {(u, v): round(d["capacity"] / 25e9) for u, v, d in whole.graph.edges(data=True)}
+    fabric = machine.fabric()
+    found = {tuple(sorted(pair)): round(d["capacity"] / 25e9) for *pair, d in fabric.graph.edges(data=True)}
+    less = {pair: counts[pair] - found.get(pair, 0) for pair in counts if counts[pair] != found.get(pair, 0)}
+    assert set(found) <= set(counts) and less == {(0, 3): 1}
+    assert sorted(machine.links_per_gpu()) == [5, 5, 6, 6, 6, 6, 6, 6]
+    order = rings(machine).order
+    places = fabric.positions()
+    steps = [abs(complex(*places[a]) - complex(*places[b])) for a, b in zip(order, (*order[1:], order[0]), strict=True)]
+    assert max(steps) == pytest.approx(min(steps))  # the ring goes round the picture
+
+
+def test_fabric_of_a_switch_and_of_a_gpu_without_links(tmp_path):
+    switched = read_topology(written(tmp_path, matrix(gpus(8), lambda a, b: "NV18"))).fabric()
+    assert switched.graph.degree("NVSwitch", weight="capacity") == 8 * 18 * 25e9 and switched.diameter() == 2
+    four = read(sample("nccl-topology-4-h100.xml")).fabric()
+    assert {d["capacity"] for *_, d in four.graph.edges(data=True)} == {6 * 25e9}
+    with pytest.raises(ValueError, match="no NVLink or xGMI link at GPU5"):
+        read(sample("topology-gpu-off-nvlink.txt")).fabric()
+
+
 # ----------------------------------------------------------------------------- rocm-smi
 
 
@@ -272,6 +295,116 @@ def test_rocm_tables_that_do_not_fit_are_refused(tmp_path):
     assert "begins a second time" in refusal(tmp_path, good + "\n" + good)
     assert "is missing" in refusal(tmp_path, good.replace("GPU2  1  1  0\n", ""))
     assert "no matrix under" in refusal(tmp_path, good[: good.index("===== Link Type")])
+
+
+def test_xgmi_pairs_of_greater_weight_are_not_joined_directly(tmp_path):
+    # the kernel driver gives 15 to a direct link and more to ways through other GPUs (open-mpi/hwloc, issue 775)
+    square = rocm(4, lambda a, b: "XGMI").replace("GPU0  0  15  15  15", "GPU0  0  15  30  15")
+    square = square.replace("GPU1  15  0  15  15", "GPU1  15  0  15  30").replace("GPU2  15  15", "GPU2  30  15")
+    machine = read_topology(written(tmp_path, square.replace("GPU3  15  15  15  0", "GPU3  15  30  15  0")))
+    assert machine.links_per_gpu() == [2] * 4 and machine.pair_counts() == {"XGMI": 6}
+    assert machine.fabric().diameter() == 2 and rings(machine).count == 2
+    assert any("2 xGMI pairs weigh more" in note for note in machine.notes)
+
+
+# ----------------------------------------------------------------------------- amd-smi
+
+# The forms below are those of amd-smi in ROCm/amdsmi (docs/how-to/amdsmi-cli-tool.md, CHANGELOG.md): tables of GPUs by
+# their PCIe address; a Radeon pair over PCIe prints hops 2, weight 40 and no access; MI355X prints weight 0 everywhere.
+
+
+def amd(count=4, kind=lambda i, j: "XGMI", hops=lambda i, j: "1", weight=lambda i, j: "15", access="ENABLED", own="0"):
+    names = [f"0000:{16 * i + 5:02x}:00.0" for i in range(count)]
+
+    def table(title, diagonal, cell):
+        rows = [
+            " ".join([a, *((diagonal if i == j else cell(i, j)).ljust(12) for j in range(count))])
+            for i, a in enumerate(names)
+        ]
+        return "\n".join([f"{title} TABLE:", " " * 13 + " ".join(names), *rows])
+
+    parts = [
+        table("ACCESS", "ENABLED", lambda i, j: access),
+        table("WEIGHT", own, weight),
+        table("HOPS", "0", hops),
+        table("LINK TYPE", "SELF", kind),
+        table("NUMA BW", "N/A", lambda i, j: "0-0"),
+        table("CACHE COHERANCY", "SELF", lambda i, j: "C"),
+    ]
+    return "\n".join([*parts, "", "Legend:", "  SELF = Current GPU", "  <BW from>-<BW to>", ""])
+
+
+def test_the_packaged_amd_smi_table():
+    machine = read(sample("topology-8-mi300x.txt"))
+    assert machine.tool == "amd-smi" and machine.pair_counts() == {"XGMI": 28} and machine.links_per_gpu() == [7] * 8
+    assert rings(machine).count == 7 and rings(machine).busbw == pytest.approx(7 * 48e9)
+    assert nx.is_isomorphic(nx.Graph(machine.fabric().graph), nx.complete_graph(8))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data(), st.integers(2, 8))
+def test_any_amd_smi_matrix_comes_back(tmp_path_factory, data, count):
+    pairs = list(itertools.combinations(range(count), 2))
+    kinds = {pair: data.draw(st.sampled_from(["XGMI", "PCIE-2", "PCIE-3"])) for pair in pairs}
+
+    def of(i, j):
+        return kinds[min(i, j), max(i, j)]
+
+    text = amd(count, lambda i, j: of(i, j)[:4], lambda i, j: "1" if of(i, j) == "XGMI" else of(i, j)[-1])
+    machine = read(written(tmp_path_factory.mktemp("a"), text))
+    wanted = {"XGMI": "XGMI", "PCIE-2": "NODE", "PCIE-3": "SYS"}
+    for (i, j), kind in kinds.items():
+        assert machine.link(machine.gpus[i].name, machine.gpus[j].name) == wanted[kind]
+    assert machine.links_per_gpu() == [sum(of(i, j) == "XGMI" for j in range(count) if j != i) for i in range(count)]
+
+
+def test_amd_smi_says_what_is_denied_and_what_it_assumes(tmp_path):
+    radeons = amd(2, lambda i, j: "PCIE", lambda i, j: "2", lambda i, j: "40", access="DISABLED")
+    machine = read(written(tmp_path, radeons))
+    assert machine.pair_counts() == {"NODE": 1} and rings(machine).over == "PCIe"
+    assert any(note.startswith("no direct access between 0000:05:00.0") for note in machine.notes)
+    only_types = amd(2, lambda i, j: "PCIE")[amd(2).index("LINK TYPE") :]
+    assert any("without the table of hops" in note for note in read(written(tmp_path, only_types)).notes)
+    assert read(written(tmp_path, amd(weight=lambda i, j: "0"))).links_per_gpu() == [3] * 4
+    longer = amd(weight=lambda i, j: "30" if (i + j) % 2 == 0 else "15")
+    assert read(written(tmp_path, longer)).links_per_gpu() == [2] * 4
+
+
+def test_amd_smi_tables_that_do_not_fit_are_refused(tmp_path):
+    good = amd(3)
+    row = "0000:15:00.0 XGMI         SELF         XGMI        "
+    assert row in good
+    hops = good[good.index("HOPS") : good.index("LINK TYPE")]
+    for text, words in (
+        (good.replace(row, row.replace("XGMI", "XXXX", 1)), '"XXXX" in "LINK TYPE TABLE:"'),
+        (good.replace(row, row.replace("XGMI", "PCIE", 1)), "is XGMI but 0000:15:00.0-0000:05:00.0 is PCIE"),
+        (good.replace(row, row + " XGMI"), "has 4 cells, the header 3 GPUs"),
+        (good.replace(row, row.replace("SELF", "XGMI")), "SELF on the diagonal is needed"),
+        (good.replace(row + "\n", ""), "row 0000:15:00.0 is missing"),
+        (good.replace(row, row + "\n" + row), "is given twice"),
+        (good.replace(row, row.replace("0000:15", "0000:99")), "is not in the header"),
+        (good + good, "begins a second time"),
+        (good[: good.index("LINK TYPE")], 'no "LINK TYPE TABLE:"'),
+        (good[: good.index(row) + 30], "has 2 cells"),
+        (good.replace(hops, hops.replace("0000:05", "0000:06")), "name different GPUs"),
+    ):
+        assert words in refusal(tmp_path, text)
+
+
+def test_amd_smi_json_is_refused_by_name(tmp_path):
+    link = '{"gpu": 1, "bdf": "0000:15:00.0", "weight": 15, "link_type": "XGMI", "num_hops": 1}'
+    text = f'[{{"gpu": 0, "bdf": "0000:05:00.0", "links": [{link}]}}]'
+    assert "run it without --json" in refusal(tmp_path, text, "topo.json")
+
+
+def test_mig_slices_are_left_out_or_refused(tmp_path):
+    rows = matrix(gpus(4), lambda a, b: "NV12")
+    machine = read(written(tmp_path, rows + "MIG 1g.10gb Device 0\nMIG 1g.10gb Device 1\n"))
+    assert machine.pair_counts() == {"NV12": 6}
+    assert any(note.startswith("2 rows of MIG slices are left out") for note in machine.notes)
+    assert "MIG slices stand among the GPUs" in refusal(
+        tmp_path, matrix(["GPU0", "MIG-1g.5gb", "GPU1"], lambda a, b: "SYS")
+    )
 
 
 # ----------------------------------------------------------------------------- XML

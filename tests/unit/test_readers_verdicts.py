@@ -213,3 +213,26 @@ def test_no_reader_stands_on_an_upper_floor(repo):
                 for n in names
                 for up in ("bench", "ranks", "plots", "cli", "labs", "demos", "grading")
             ), path
+
+
+def test_a_notebook_shows_the_name_of_the_file_and_a_terminal_its_path():
+    path = sample("topology-gpu-off-nvlink.txt")
+    (said,) = verdict.of(read(path))
+    assert str(said).startswith(f"{path} (topology)") and repr(said).startswith(f"{path.name} (topology)")
+    assert repr(said).splitlines()[1:] == str(said).splitlines()[1:]
+    assert str(path.parent) not in repr(said) + said._repr_html_()
+    assert said._repr_html_().count("<li>") == len(str(said).splitlines()) - 2
+
+
+def test_html_of_a_verdict_holds_no_markup_of_the_file(tmp_path):
+    text = sample("topology-gpu-off-nvlink.txt").read_text("utf-8").replace("mlx5_0", "<b>mlx&5_0</b>")
+    (tmp_path / "node.txt").write_text(text, encoding="utf-8")
+    (said,) = verdict.of(read(tmp_path / "node.txt"))
+    assert "<b>mlx" not in said._repr_html_() and "&lt;b&gt;mlx&amp;5_0" in said._repr_html_()
+
+
+def test_amd_machines_are_said_to_run_rccl():
+    (said,) = verdict.of(read(sample("topology-8-mi300x.txt")))
+    assert "RCCL can lay 7 rings" in said.headline and said.facts["rings"] == 7
+    (log,) = verdict.of(read(sample("rccl-tests-8-mi300x.csv")), machine=read(sample("topology-8-mi300x.txt")))
+    assert log.healthy and log.facts["expected_busbw"] == pytest.approx(7 * 48e9)
