@@ -5,10 +5,17 @@ BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 ARGS ?=
 ROOT_FLAG := $(shell [ "$$(id -u 2>/dev/null)" = 0 ] && echo --allow-root)
 
-.PHONY: lab test check lint fix notebooks clean
+.PHONY: lab demos test check lint fix notebooks clean
 
 lab: $(VENV)/.installed  ## open JupyterLab on the first notebook (make lab ARGS=--no-browser for a server)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter lab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/notebooks/01_scale_arithmetic.ipynb $(ARGS)
+
+demos: $(VENV)/.installed-demos  ## the lecture demos as a page without code (make demos ARGS=--no-browser for a server)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/voila notebooks/lecture_demos.ipynb --theme=light $(ARGS)
+
+$(VENV)/.installed-demos: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demos]"
+	@touch $@
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(f'Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: make lab PYTHON=python3.11' if v < (3, 11) else 0)"

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-import ipywidgets as widgets
 import numpy as np
 from matplotlib.figure import Figure
 
 from distgen_lab import plots
 from distgen_lab.alphabeta import Cost, Link, Pipelined, costs, lower_bound, winners
-from distgen_lab.demos.panel import Panel, log_slider, panel
+from distgen_lab.demos.panel import Panel, choice, log_slider, menu, panel
 from distgen_lab.units import GB, US, duration, quantity
 
 __all__ = ["Explored", "alpha_beta_explorer", "data", "draw", "words"]
@@ -20,6 +19,15 @@ SIZES = np.geomspace(1e2, 1e10, 81)
 SIZE = (7.8, 3.2)
 """Inches of the picture."""
 RANKS = (2, 3, 4, 6, 8, 12, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+PRESETS = {
+    "NVLink": {"alpha": 1.0, "bandwidth": 500.0, "ranks": 8.0},
+    "InfiniBand": {"alpha": 2.0, "bandwidth": 50.0, "ranks": 64.0},
+    "Ethernet": {"alpha": 50.0, "bandwidth": 1.0, "ranks": 64.0},
+    "the internet": {"alpha": 5e4, "bandwidth": 0.01, "ranks": 16.0},
+    "small message": {"nbytes": 1e3},
+    "large message": {"nbytes": 1e9},
+}
+"""Buttons for a lecture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,22 +99,13 @@ def words(shown: Explored) -> str:
     return text + (f" Another takes over at {sizes}." if sizes else " The same one wins at every size shown.")
 
 
-def alpha_beta_explorer() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
-    style = {"style": {"description_width": "130px"}}
+def alpha_beta_explorer(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
-        "collective": widgets.Dropdown(options=COLLECTIVES, value="all_reduce", description="collective", **style),
+        "collective": menu("collective", COLLECTIVES),
         "alpha": log_slider("α in us", 0.1, 1e5, 1.0),
         "bandwidth": log_slider("1/β in GB/s", 1e-3, 1e3, 20.0),
-        "ranks": _rank_slider(),
+        "ranks": choice("P", map(float, RANKS), 64.0),
         "nbytes": log_slider("n in bytes", 1e2, 1e10, 1e6),
     }
-    return panel(controls, data, draw, words, size=SIZE)
-
-
-def _rank_slider() -> widgets.SelectionSlider:
-    options = [(f"{p:,}", float(p)) for p in RANKS]
-    layout = widgets.Layout(width="520px")
-    return widgets.SelectionSlider(
-        options=options, value=64.0, description="P", layout=layout, style={"description_width": "130px"}
-    )
+    return panel(controls, data, draw, words, SIZE, PRESETS, large)

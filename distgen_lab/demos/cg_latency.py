@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-import ipywidgets as widgets
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from distgen_lab import cg, plots
 from distgen_lab.alphabeta import Link
-from distgen_lab.demos.panel import Panel, log_slider, panel
+from distgen_lab.demos.panel import Panel, choice, log_slider, panel
 from distgen_lab.units import GB, US, duration
 
 __all__ = ["Explored", "cg_latency", "data", "draw", "words"]
@@ -20,6 +19,14 @@ SIZE = (7.2, 2.8)
 FLOP = 1e-9
 """Seconds per FLOP of memory-bound vector work on one rank."""
 BANDWIDTH = 12.5 * GB
+PRESETS = {
+    "few ranks": {"ranks": 64},
+    "many ranks": {"ranks": 65_536},
+    "slow start-up": {"alpha": 20.0, "ranks": 4096},
+    "large grid": {"side": 8192, "ranks": 4096},
+    "a million ranks": {"ranks": 1_048_576},
+}
+"""Buttons for a lecture."""
 
 
 @dataclass(frozen=True)
@@ -86,19 +93,11 @@ def words(shown: Explored) -> str:
     return text + f"Pipelining beats classic from {shown.crossing:,} ranks on."
 
 
-def cg_latency() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
+def cg_latency(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
         "alpha": log_slider("α in us", 0.1, 1000, 2.0),
-        "ranks": _choice("P", RANKS, 4096),
-        "side": _choice("grid side", SIDES, 2048),
+        "ranks": choice("P", RANKS, 4096),
+        "side": choice("grid side", SIDES, 2048),
     }
-    return panel(controls, data, draw, words, size=SIZE)
-
-
-def _choice(label: str, values: tuple[int, ...], value: int) -> widgets.SelectionSlider:
-    layout = widgets.Layout(width="520px")
-    options = [(f"{number:,}", number) for number in values]
-    return widgets.SelectionSlider(
-        options=options, value=value, description=label, layout=layout, style={"description_width": "130px"}
-    )
+    return panel(controls, data, draw, words, SIZE, PRESETS, large)

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from distgen_lab import plots
 from distgen_lab.collectives import ALGORITHMS, Round, Schedule
-from distgen_lab.demos.panel import Panel, panel
+from distgen_lab.demos.panel import Panel, menu, panel, whole
 
 __all__ = ["CHOICES", "Flow", "collective_flow", "data", "draw", "states", "words"]
 
@@ -23,6 +22,15 @@ CHOICES = {f"{ALGORITHMS[name].collective}: {name.replace('_', ' ')}": name for 
 RANKS = range(2, 9)
 State = tuple[tuple[frozenset[int], ...], ...]
 """For each rank and chunk the ranks whose contributions it holds."""
+PRESETS = {
+    "naive broadcast": {"collective": "broadcast: linear broadcast", "number": 0},
+    "binomial broadcast": {"collective": "broadcast: binomial broadcast", "number": 0},
+    "ring all-reduce": {"collective": "all_reduce: ring all reduce", "number": 0},
+    "half of it": {"collective": "all_reduce: ring all reduce", "number": 7},
+    "doubling": {"collective": "all_reduce: recursive doubling all reduce", "number": 0},
+    "all-to-all": {"collective": "all_to_all: bruck all to all", "number": 0},
+}
+"""Buttons for a lecture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,14 +137,12 @@ def words(shown: Flow) -> str:
     return f"Round {shown.number}: {messages} messages, {verb} what the receivers hold (framed). {whole}"
 
 
-def collective_flow() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
-    style = {"style": {"description_width": "130px"}, "layout": widgets.Layout(width="520px")}
-    first = "broadcast: binomial broadcast"
+def collective_flow(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
-        "collective": widgets.Dropdown(options=list(CHOICES), value=first, description="collective", **style),
-        "ranks": widgets.IntSlider(8, RANKS[0], RANKS[-1], description="P", **style),
-        "root": widgets.IntSlider(0, 0, RANKS[-1] - 1, description="root", **style),
-        "number": widgets.IntSlider(2, 0, 14, description="rounds gone by", **style),
+        "collective": menu("collective", CHOICES, "broadcast: binomial broadcast"),
+        "ranks": whole("P", RANKS[0], RANKS[-1], 8),
+        "root": whole("root", 0, RANKS[-1] - 1, 0),
+        "number": whole("rounds gone by", 0, 14, 2),
     }
-    return panel(controls, data, draw, words, size=(9, 3.6))
+    return panel(controls, data, draw, words, (9, 3.6), PRESETS, large)

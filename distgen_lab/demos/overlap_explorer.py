@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 
-import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from distgen_lab import overlap, plots
 from distgen_lab.alphabeta import Link
 from distgen_lab.alphabeta import cost as collective
-from distgen_lab.demos.panel import Panel, log_slider, panel
+from distgen_lab.demos.panel import Panel, choice, log_slider, panel
 from distgen_lab.overlap import Execution
 from distgen_lab.units import GB, MB, MS, US, duration
 
@@ -20,6 +19,15 @@ RANKS = 64
 """Ranks of the ring all-reduce."""
 SIZE = (7.2, 3.5)
 """Inches of the picture."""
+PRESETS = {
+    "a bucket a layer": {"bucket": 50.0},
+    "one bucket for all": {"bucket": 10_000.0},
+    "slow network": {"bandwidth": 5.0},
+    "fast network": {"bandwidth": 200.0},
+    "many small layers": {"layers": 64, "compute": 0.2, "mbytes": 1.0, "bucket": 1.0, "alpha": 20.0},
+    "the same, larger buckets": {"layers": 64, "compute": 0.2, "mbytes": 1.0, "bucket": 20.0, "alpha": 20.0},
+}
+"""Buttons for a lecture."""
 
 
 @dataclass(frozen=True)
@@ -93,22 +101,15 @@ def words(shown: Explored) -> str:
     return text + f"Bound: {duration(shown.bound)}. The buckets need {duration(shown.communication)} of channel time."
 
 
-def overlap_explorer() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
+def overlap_explorer(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
-        "layers": _choice("layers", LAYERS, 12),
+        "layers": choice("layers", LAYERS, 12),
         "compute": log_slider("ms a layer", 0.1, 100, 5.0),
         "mbytes": log_slider("MB a layer", 0.1, 1000, 50.0),
         "bucket": log_slider("bucket in MB", 0.1, 10_000, 100.0),
         "alpha": log_slider("α in us", 0.1, 1000, 5.0),
         "bandwidth": log_slider("1/β in GB/s", 1, 1000, 20.0),
-        "channels": _choice("channels", CHANNELS, 1),
+        "channels": choice("channels", CHANNELS, 1),
     }
-    return panel(controls, data, draw, words, size=SIZE)
-
-
-def _choice(label: str, values: tuple[int, ...], value: int) -> widgets.SelectionSlider:
-    layout = widgets.Layout(width="520px")
-    return widgets.SelectionSlider(
-        options=values, value=value, description=label, layout=layout, style={"description_width": "130px"}
-    )
+    return panel(controls, data, draw, words, SIZE, PRESETS, large)

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from distgen_lab import parallelism, plots, sample, scale
-from distgen_lab.demos.panel import Panel, panel
+from distgen_lab.demos.panel import Panel, choice, menu, panel
 from distgen_lab.hardware import accelerator
 from distgen_lab.models import ModelShape
 from distgen_lab.parallelism import Plan
@@ -22,6 +21,14 @@ MFU = 0.45
 SEQUENCES, CONTEXT = 512, 4096
 """Of one step: 2.1 million tokens."""
 _DEVICE = "H100"
+PRESETS = {
+    "7B on one": {"model": "Llama 2 7B", "tensor": 1, "pipe": 1, "replicas": 1, "stage": 0},
+    "7B, ZeRO 3": {"model": "Llama 2 7B", "tensor": 1, "pipe": 1, "replicas": 64, "stage": 3},
+    "GPT-3, 512 GPUs": {"model": "GPT-3 175B", "tensor": 8, "pipe": 8, "replicas": 8, "stage": 1},
+    "too much pipeline": {"pipe": 16, "replicas": 64},
+    "tensor over two nodes": {"tensor": 16},
+}
+"""Buttons for a lecture."""
 
 
 @dataclass(frozen=True)
@@ -86,20 +93,17 @@ def words(view: PlanView) -> str:
     )
 
 
-def parallel_plan() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
-    style = {"style": {"description_width": "130px"}}
-
-    def powers(label: str, most: int, value: int) -> widgets.SelectionSlider:
-        steps = [2**k for k in range(most.bit_length())]
-        layout = widgets.Layout(width="520px")
-        return widgets.SelectionSlider(options=steps, value=value, description=label, layout=layout, **style)
-
+def parallel_plan(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
-        "model": widgets.Dropdown(options=list(MODELS), value="Llama 3 70B", description="model", **style),
-        "tensor": powers("tensor parallel", 16, 8),
-        "pipe": powers("pipeline stages", 16, 4),
-        "replicas": powers("data parallel", 512, 8),
-        "stage": widgets.Dropdown(options=list(parallelism.STAGES), value=1, description="ZeRO stage", **style),
+        "model": menu("model", MODELS, "Llama 3 70B"),
+        "tensor": choice("tensor parallel", _powers(16), 8),
+        "pipe": choice("pipeline stages", _powers(16), 4),
+        "replicas": choice("data parallel", _powers(512), 8),
+        "stage": menu("ZeRO stage", parallelism.STAGES, 1),
     }
-    return panel(controls, data, draw, words)
+    return panel(controls, data, draw, words, presets=PRESETS, large=large)
+
+
+def _powers(most: int) -> list[int]:
+    return [2**k for k in range(most.bit_length())]

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from distgen_lab import plots, roofline
-from distgen_lab.demos.panel import Panel, log_slider, panel
+from distgen_lab.demos.panel import Panel, log_slider, menu, panel
 from distgen_lab.hardware import ACCELERATORS, BYTES, accelerator
 from distgen_lab.roofline import Placement, Work
 from distgen_lab.units import duration, quantity
@@ -32,6 +31,15 @@ OPERATIONS: dict[str, Callable[[int, int, str], Work]] = {
 }
 """Operations by name, as functions of size, batch and precision. Size is width, context or image side; batch is rows,
 sequences or images."""
+PRESETS = {
+    "one token": {"operation": "matmul, size x size weights", "batch": 1.0},
+    "a batch of 1,000": {"operation": "matmul, size x size weights", "batch": 1000.0},
+    "naive attention": {"operation": "naive attention, one head", "batch": 1.0},
+    "FlashAttention": {"operation": "FlashAttention, one head", "batch": 1.0},
+    "chat, one user": {"operation": "decode, 8B model", "batch": 1.0},
+    "chat, 200 users": {"operation": "decode, 8B model", "batch": 200.0},
+}
+"""Buttons for a lecture."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +92,13 @@ def words(explored: Explored) -> str:
     )
 
 
-def roofline_explorer() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
-    style = {"style": {"description_width": "130px"}, "layout": widgets.Layout(width="520px")}
+def roofline_explorer(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
-        "device": widgets.Dropdown(options=list(ACCELERATORS), value="H100", description="device", **style),
-        "precision": widgets.Dropdown(options=list(BYTES), value="bf16", description="precision", **style),
-        "operation": widgets.Dropdown(options=list(OPERATIONS), description="operation", **style),
+        "device": menu("device", ACCELERATORS, "H100"),
+        "precision": menu("precision", BYTES, "bf16"),
+        "operation": menu("operation", OPERATIONS),
         "size": log_slider("size", 10, 2e5, 5000.0),
         "batch": log_slider("batch", 1, 1e5, 1.0),
     }
-    return panel(controls, data, draw, words, size=(9, 4.2))
+    return panel(controls, data, draw, words, (9, 4.2), PRESETS, large)

@@ -3,18 +3,24 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-import ipywidgets as widgets
 import numpy as np
 from matplotlib.figure import Figure
 
 from distgen_lab import plots, systolic
-from distgen_lab.demos.panel import Panel, panel
+from distgen_lab.demos.panel import Panel, menu, panel, whole
 from distgen_lab.systolic import DATAFLOWS, State
 
 __all__ = ["Step", "data", "draw", "systolic_steps", "words"]
 
 SIDES = (2, 6)
 """Sides of the array that are legible."""
+PRESETS = {
+    "first value in": {"step": 1},
+    "all cells busy": {"step": 7},
+    "complete": {"step": 16},
+    "the other dataflow": {"dataflow": DATAFLOWS[1], "step": 7},
+}
+"""Buttons for a lecture."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +77,11 @@ def words(step: Step) -> str:
     )
 
 
-def systolic_steps() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
-    style = {"style": {"description_width": "130px"}, "layout": widgets.Layout(width="520px")}
+def systolic_steps(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
-        "dataflow": widgets.Dropdown(options=list(DATAFLOWS), description="dataflow", **style),
-        "side": widgets.IntSlider(4, *SIDES, description="side", **style),
-        "step": widgets.IntSlider(4, 1, 3 * SIDES[1] - 2, description="cycle", **style),
+        "dataflow": menu("dataflow", DATAFLOWS),
+        "side": whole("side", *SIDES, 4),
+        "step": whole("cycle", 1, 3 * SIDES[1] - 2, 4),
     }
-    return panel(controls, data, draw, words, size=(9, 4.6))
+    return panel(controls, data, draw, words, (9, 4.6), PRESETS, large)

@@ -1,10 +1,9 @@
 """Demo: memory, compute and communication wall of a training run, with sliders."""
 
-import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from distgen_lab import plots, scale
-from distgen_lab.demos.panel import Panel, log_slider, panel
+from distgen_lab.demos.panel import Panel, log_slider, menu, panel
 from distgen_lab.hardware import ACCELERATORS, accelerator
 from distgen_lab.scale import ThreeWalls
 from distgen_lab.units import duration, quantity
@@ -13,6 +12,14 @@ __all__ = ["data", "draw", "three_walls", "words"]
 
 MFU = 0.4
 """Share of the peak the demo's runs reach: what large runs report."""
+PRESETS = {
+    "GPT-3 on 1,000 A100": {"parameters": 175e9, "tokens": 300e9, "device": "A100", "devices": 1000.0, "batch": 5e6},
+    "7B on one H100": {"parameters": 7e9, "tokens": 2e12, "device": "H100", "devices": 1.0, "batch": 5e6},
+    "the same on 1,000": {"parameters": 7e9, "tokens": 2e12, "device": "H100", "devices": 1000.0, "batch": 5e6},
+    "a trillion on 10,000": {"parameters": 1e12, "tokens": 2e13, "device": "H100", "devices": 1e4, "batch": 2e7},
+    "too small a batch": {"parameters": 7e9, "tokens": 2e12, "device": "H100", "devices": 1e4, "batch": 1e5},
+}
+"""Buttons for a lecture."""
 
 
 def data(parameters: float, tokens: float, device: str, devices: float, batch: float) -> ThreeWalls:
@@ -37,14 +44,13 @@ def words(walls: ThreeWalls) -> str:
     )
 
 
-def three_walls() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
-    style = {"style": {"description_width": "130px"}}
+def three_walls(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
-        "parameters": log_slider("parameters", 1e8, 1e13, 175e9),
+        "parameters": log_slider("parameters", 1e8, 1e13, 175e9, 7e9),
         "tokens": log_slider("tokens", 1e9, 1e14, 300e9),
-        "device": widgets.Dropdown(options=list(ACCELERATORS), value="A100", description="device", **style),
+        "device": menu("device", ACCELERATORS, "A100"),
         "devices": log_slider("devices", 1, 1e5, 1000.0),
         "batch": log_slider("tokens a step", 1e5, 1e9, 5e6),
     }
-    return panel(controls, data, draw, words)
+    return panel(controls, data, draw, words, presets=PRESETS, large=large)

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from distgen_lab import plots, topology
 from distgen_lab.collectives import Schedule, rabenseifner_all_reduce, ring_all_reduce
-from distgen_lab.demos.panel import Panel, panel
+from distgen_lab.demos.panel import Panel, menu, panel, whole
 from distgen_lab.simulate import Price, price
 from distgen_lab.topology import Topology
 from distgen_lab.units import duration, quantity
@@ -36,6 +35,15 @@ ALGORITHMS = {
 """All-reduce algorithms by what the demo calls them."""
 NBYTES = 64e6
 """Bytes of the vector that the demo all-reduces."""
+PRESETS = {
+    "a ring is cut by two": {"family": "ring", "size": 2, "show": "bisection cut"},
+    "a torus by more": {"family": "2D torus", "size": 3, "show": "bisection cut"},
+    "a fat-tree": {"family": "fat-tree", "size": 2, "show": "shortest path", "target": 15},
+    "oversubscribed": {"family": "fat-tree, oversubscribed", "size": 1, "show": "all-reduce", "algorithm": "ring"},
+    "far first": {"family": "ring", "size": 2, "show": "all-reduce", "algorithm": "halving, far first"},
+    "near first": {"family": "ring", "size": 2, "show": "all-reduce", "algorithm": "halving, near first"},
+}
+"""Buttons for a lecture."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ def data(family: str, size: int, show: str, source: int, target: int, algorithm:
 def draw(figure: Figure, view: View) -> None:
     """Draw the network on the left, and beside it its distances or the time of each round."""
     layout = {"left": 0.01, "right": 0.98, "top": 0.9, "bottom": 0.16, "wspace": 0.28}
-    left, right = plots.light(figure).subplots(1, 2, width_ratios=[1.7, 1], gridspec_kw=layout)
+    left, right = figure.subplots(1, 2, width_ratios=[1.7, 1], gridspec_kw=layout)
     if view.show == "all-reduce":
         most = _heaviest(view.network, view.algorithm)
         plots.network(left, view.network, loads=view.price.round_loads(view.number), most=most)
@@ -151,20 +159,15 @@ def _name(node: object) -> str:
     return str(node) if isinstance(node, int) else f"{node[0]} {'.'.join(map(str, node[1:]))}"
 
 
-def topology_explorer() -> Panel:
-    """Return the demo: show it by making it the last line of a cell."""
-    style = {"style": {"description_width": "130px"}, "layout": widgets.Layout(width="520px")}
-
-    def slider(name: str, least: int, most: int, value: int) -> widgets.IntSlider:
-        return widgets.IntSlider(value, least, most, description=name, **style)
-
+def topology_explorer(large: bool = False) -> Panel:
+    """Return the demo: show it by making it the last line of a cell; in large type for a projector."""
     controls = {
-        "family": widgets.Dropdown(options=list(FAMILIES), value="2D torus", description="family", **style),
-        "size": slider("size", 1, max(len(sizes) for _, sizes in FAMILIES.values()), 2),
-        "show": widgets.Dropdown(options=list(VIEWS), value="bisection cut", description="show", **style),
-        "source": slider("path from", 0, 63, 0),
-        "target": slider("path to", 0, 63, 10),
-        "algorithm": widgets.Dropdown(options=list(ALGORITHMS), value="ring", description="all-reduce", **style),
-        "number": slider("round", 0, 29, 0),
+        "family": menu("family", FAMILIES, "2D torus"),
+        "size": whole("size", 1, max(len(sizes) for _, sizes in FAMILIES.values()), 2),
+        "show": menu("show", VIEWS, "bisection cut"),
+        "source": whole("path from", 0, 63, 0),
+        "target": whole("path to", 0, 63, 10),
+        "algorithm": menu("all-reduce", ALGORITHMS),
+        "number": whole("round", 0, 29, 0),
     }
-    return panel(controls, data, draw, words, size=(8.6, 3.9))
+    return panel(controls, data, draw, words, (8.6, 3.9), PRESETS, large)
