@@ -17,17 +17,33 @@ from importlib.resources import files
 
 from distgen_lab import units
 
-__all__ = ["VERDICTS", "Box", "Claim", "ClaimTable", "check_the_book", "claim", "claims", "html_table", "table"]
+__all__ = [
+    "BASES",
+    "MODULES",
+    "VERDICTS",
+    "Box",
+    "Claim",
+    "ClaimTable",
+    "check_the_book",
+    "claim",
+    "claims",
+    "html_table",
+    "table",
+]
 
 VERDICTS = ("OK", "rounding", "WRONG", "MISLEADING", "outdated", "UNSOURCED")
 """OK; off in the last digit; wrong; a condition is missing; true once; no public source found."""
+BASES = ("computed", "cited", "open")
+"""What the right value stands on: computed by this library, taken from a source that was read, or neither."""
 
-_MODULES = (
-    "alphabeta", "collectives", "hardware", "memory", "nccl_tuner", "occupancy", "roofline",
+MODULES = (
+    "alphabeta", "cg", "collectives", "hardware", "memory", "nccl_tuner", "occupancy", "overlap", "roofline",
     "scale", "simt", "simulate", "systolic", "topology", "units",
 )  # fmt: skip
+"""The modules that an expression of a claim may use."""
 _FUNCTIONS = {
     "__builtins__": {}, "ceil": math.ceil, "log2": math.log2, "max": max, "min": min, "round": round, "sqrt": math.sqrt,
+    "sum": sum,
 }  # fmt: skip
 _BOX = "border:1px solid #0072B2;border-left:6px solid #0072B2;border-radius:4px;padding:0.5em 1em;margin:0.5em 0"
 _ERRATA = "errata.ipynb"
@@ -48,7 +64,7 @@ class Claim:
         unit: of both values: "B", "FLOP", "s", "1" for a plain number, ...
         verdict: one of ``VERDICTS``.
         right, why: the right statement, and one sentence on the difference.
-        source, checked: where it stands; "computed", "looked up" or "to confirm".
+        source, checked: where it stands; "computed", "looked up" (the source was read) or "open" (none was found).
         digits: significant digits of the printed value, where they are fewer than it shows.
     """
 
@@ -79,6 +95,11 @@ class Claim:
         """The computed value as a reader sees it, "-" where there is none."""
         return "-" if self.value is None else _readable(self.value, self.unit)
 
+    @property
+    def basis(self) -> str:
+        """What the right value stands on, one of ``BASES``."""
+        return "computed" if self.compute else "open" if self.checked == "open" else "cited"
+
     def agrees(self) -> bool | None:
         """Return whether printed and computed value are equal to the digits printed, None if there are not two."""
         if self.printed_value is None or self.value is None:
@@ -95,7 +116,7 @@ class Claim:
 @cache
 def _names() -> dict[str, object]:
     """What an expression may use; the modules are loaded when the first one is computed (some stand on this one)."""
-    modules = {name: import_module(f"distgen_lab.{name}") for name in _MODULES}
+    modules = {name: import_module(f"distgen_lab.{name}") for name in MODULES}
     return _FUNCTIONS | modules | {"numpy": import_module("numpy")}
 
 

@@ -1,10 +1,11 @@
-"""Where the course lies on disk, and the sample files that travel with the library."""
+"""Where the course lies on disk, the sample files that travel with the library, and how far a student is."""
 
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-__all__ = ["CourseNotFound", "course_root", "sample", "samples"]
+__all__ = ["CourseNotFound", "course_root", "progress", "sample", "samples"]
 
 
 class CourseNotFound(FileNotFoundError):
@@ -44,3 +45,17 @@ def sample(name: str) -> Path:
     if name not in samples():
         raise ValueError(f"no sample is called {name!r}; there are: {', '.join(samples())}")
     return Path(str(files("distgen_lab") / "data" / "samples" / name))
+
+
+def progress(*sections: str) -> Any:
+    """Return a table of the exercises: which questions pass their visible checks now, found by running them.
+
+    ``progress("01", "04")`` looks at two sections. Save your notebooks first: what counts is what was saved. See
+    :func:`distgen_lab.progress.progress`.
+
+    Raises:
+        CourseNotFound: if the current folder is in no course.
+    """
+    from distgen_lab.progress import progress as look  # it stands on the grader, and this module under everything
+
+    return look(sections=sections, say=print)

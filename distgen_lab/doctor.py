@@ -37,7 +37,7 @@ class Finding:
 
 def examine() -> Iterator[Finding]:
     """Yield one finding a capability; a check that fails in an unforeseen way is a ``broken`` line, not an error."""
-    for check in (_python, _packages, _kernel, _gloo, _nccl, _mpi, _machine):
+    for check in (_python, _packages, _kernel, _gloo, _nccl, _mpi, _machine, _sandbox):
         try:
             yield from check()
         except Exception as error:
@@ -147,3 +147,13 @@ def _machine() -> Iterator[Finding]:
     yield Finding(
         OK if memory.available > MIN_MEMORY else BROKEN, "memory", seen, "close other programs: 4 GB are needed"
     )
+
+
+def _sandbox() -> Iterator[Finding]:
+    """Only grading needs it."""
+    from distgen_lab.grading.sandbox import why_not
+
+    if missing := why_not():
+        yield Finding(MISSING, "sandbox", f"{missing}; only grading a class needs it", needed=False)
+    else:
+        yield Finding(OK, "sandbox", "students' code can be shut in (for grading)")

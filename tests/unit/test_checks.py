@@ -87,11 +87,40 @@ def test_a_right_worked_input_is_answered_in_words(shell, key):
         ("None", "Exercise 9.1: Not yet: the answer is None. Count bytes, not bits."),
     ],
 )
-def test_a_wrong_worked_input_shows_its_hint_and_fails_the_cell_without_a_traceback(shell, key, value, words):
+@pytest.mark.parametrize("under_pytest", [True, False])
+def test_a_wrong_worked_input_shows_its_hint_and_fails_the_cell_without_a_traceback(
+    shell, key, value, words, monkeypatch, under_pytest
+):
+    if not under_pytest:
+        monkeypatch.delenv("PYTEST_CURRENT_TEST")
     outputs, error, text = run(shell, f"from distgen_lab import checks; checks.report('q9-1-visible', {value})")
-    assert type(error) is CheckFailed and isinstance(error, AssertionError)
+    assert type(error) is CheckFailed and isinstance(error, AssertionError) and str(error) == words
     assert [o.data["text/plain"] for o in outputs] == [words] and outputs[0].data["text/markdown"] == words
-    assert "CheckFailed: see the sentence above" in text and "Traceback" not in text and "File" not in text
+    said = words if under_pytest else "see the sentence above"  # nbval prints errors, but no displays
+    assert f"CheckFailed: {said}" in text and "Traceback" not in text and "File" not in text
+
+
+@pytest.mark.parametrize(
+    ("variables", "raises"),
+    [
+        ({}, True),  # some program executes the notebook and counts errors
+        ({"NBGRADER_EXECUTION": "autograde", "DISTGEN_SEED": "3", "JPY_SESSION_NAME": "x.ipynb"}, True),
+        ({"DISTGEN_SEED": "3"}, False),  # the grader
+        ({"PYTEST_CURRENT_TEST": "x.ipynb::Cell 1 (setup)"}, False),  # nbval compares with the stored report
+        ({"JPY_SESSION_NAME": "x.ipynb"}, False),  # a person looks at it
+    ],
+)
+def test_a_report_that_nobody_judges_fails_the_cell_and_says_where_points_come_from(
+    shell, monkeypatch, variables, raises
+):
+    for name in ("NBGRADER_EXECUTION", "DISTGEN_SEED", "PYTEST_CURRENT_TEST", "JPY_SESSION_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    outputs, error, text = run(shell, "from distgen_lab import checks; checks.report('q0-0-hidden', [3])")
+    assert len(outputs) == 1 and (type(error) is CheckFailed) == raises
+    words = "CheckFailed: q0-0-hidden found no judge here; trusted points come only from distgen grade"
+    assert text.strip() == (words if raises else "")
 
 
 @pytest.mark.parametrize("verdict", [True, False, np.bool_(True), np.array(False)])

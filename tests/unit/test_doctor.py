@@ -42,7 +42,7 @@ def test_this_machine_is_examined_from_end_to_end(capsys):
     printed = capsys.readouterr()
     *lines, last = printed.out.splitlines()
     names = [line[8:].split()[0] for line in lines]
-    assert names == ["Python", *doctor.PACKAGES, "kernel", "Gloo", "NCCL", "mpiexec", "cores", "memory"]
+    assert names == ["Python", *doctor.PACKAGES, "kernel", "Gloo", "NCCL", "mpiexec", "cores", "memory", "sandbox"]
     assert {line[:8].strip() for line in lines} <= STATES and printed.err == ""
     to_mend = [line for line in lines if not line.startswith("OK") and line[8:].split()[0] != "NCCL"]
     assert code == (1 if to_mend else 0)

@@ -12,7 +12,7 @@ HEAVY = ("torch", "ipywidgets", "mpi4py")
 LIGHT_MODULES = (
     "units", "hardware", "models", "history", "scale", "claims", "symbols", "plain", "alphabeta", "topology",
     "collectives", "simulate", "nccl_tuner", "timeline", "judging", "roofline", "simt", "memory", "systolic",
-    "occupancy", "overlap", "cg", "planner", "readers", "course", "checks", "predict", "plots",
+    "occupancy", "overlap", "cg", "planner", "errata", "readers", "course", "checks", "predict", "plots",
 )  # fmt: skip
 UPPER = {"cli", "doctor", "demos", "grading", "labs", "notebooks", "ranks", "bench"}
 
