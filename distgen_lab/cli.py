@@ -9,8 +9,9 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from distgen_lab import __version__
+from distgen_lab import __version__, cli_plan
 from distgen_lab.course import course_root
 
 __all__ = ["main"]
@@ -29,14 +30,16 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"distgen {options.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"distgen {options.command}: interrupted; nothing was written", file=sys.stderr)
+        kept = "the runs so far are kept, the same command goes on from there"
+        done = kept if options.command in ("grade", "regrade") else "nothing was written"
+        print(f"distgen {options.command}: interrupted; {done}", file=sys.stderr)
         return 130
 
 
 def _expected() -> tuple[type[Exception], ...]:
     """Errors whose message is meant for the user; those of the grader only if it was loaded."""
     names = {
-        "grade": "GradingError",
+        "gradebook": "GradingError",
         "master": "MasterError",
         "run": "WorkerError",
         "submission": "UnreadableSubmission",
@@ -52,19 +55,33 @@ def _parser() -> argparse.ArgumentParser:
     _command(commands, "doctor", _doctor, "say what this machine can do and how to mend what is missing")
     check = _command(commands, "check", _check, "run your exercise notebook in a fresh kernel and get feedback")
     check.add_argument("notebook", type=Path, help="for example exercises/01_scale_arithmetic.ipynb")
+    standing = _command(commands, "progress", _progress_of, "say which questions of your exercises are right by now")
+    standing.add_argument("sections", nargs="*", metavar="SECTION", help="e.g. 01; all if none is named")
+    standing.add_argument("--folder", type=Path, help="where the exercises lie (default: those of this course)")
     release = _command(commands, "release", _release, "write the class bundle: no solutions, no hidden checks")
-    release.add_argument("out", type=Path, metavar="OUT", help="a new folder")
-    grade = _command(commands, "grade", _grade, "grade a folder with one folder or one notebook per student")
-    grade.add_argument("submissions", type=Path, metavar="SUBMISSIONS")
+    release.add_argument("out", type=Path, metavar="OUT", help="a new folder, or a new file that ends in .zip")
+    release.add_argument("--quick", action="store_true", help="do not run the blank and the known wrong answers first")
+    release.add_argument("--variants", type=int, default=1, metavar="K", help="K bundles with other worked inputs")
+    release.add_argument("--seed", default="0", help="the seed that the class will be graded with")
+    release.add_argument("--roster", type=Path, metavar="CSV", help="with --variants: also say who gets which bundle")
+    release.add_argument("--nbgrader", action="store_true", help="write a course folder for nbgrader instead")
+    grade = _command(commands, "grade", _grade, "grade a class: a folder or archive of submissions, as the LMS made it")
     grade.add_argument(
-        "--out", type=Path, required=True, metavar="GRADES", help="folder for grades.csv and grades.json"
+        "submissions", type=Path, nargs="+", metavar="SUBMISSIONS", help="a folder or zip; parts: --merge"
     )
-    grade.add_argument("--seed", default="0", help="seed of the graded inputs (default 0)")
-    grade.add_argument("-j", "--jobs", type=int, help="notebooks run at a time (default: one a core)")
-    grade.add_argument(
-        "--no-sandbox", action="store_true", help="run students' code with your own rights; every row says so"
+    _grade_options(grade)
+    regrade = _command(commands, "regrade", _regrade, "grade again after a fix; say whose marks change before writing")
+    regrade.add_argument("grades", type=Path, metavar="GRADES", help="the folder that distgen grade wrote")
+    regrade.add_argument("--yes", action="store_true", help="write; without it nothing is changed")
+    explaining = _command(
+        commands, "explain", _explain, "show what one answer gave and what was expected: not for students"
     )
-    grade.add_argument("--force", action="store_true", help="replace grades that are already in GRADES")
+    explaining.add_argument("student", metavar="STUDENT")
+    explaining.add_argument("question", metavar="QUESTION", help="for example q3-2")
+    explaining.add_argument("--grades", type=Path, default=Path("GRADES"), help="the graded class (default GRADES)")
+    for command in (grade, regrade):
+        command.add_argument("--void", action="append", metavar="QUESTION", default=[], help="full points for all")
+        command.add_argument("-j", "--jobs", type=int, help="notebooks run at a time (default: one a core)")
     bench = _command(commands, "bench", _bench, "time a collective on real ranks, in the manner of nccl-tests")
     bench.add_argument("op", metavar="OPERATION", help="all_reduce, all_gather, reduce_scatter, broadcast, ...")
     bench.add_argument("--ranks", type=int, default=2)
@@ -80,12 +97,56 @@ def _parser() -> argparse.ArgumentParser:
     reading.add_argument("--json", action="store_true", help="for machines (keys: see distgen_lab.readers.verdict)")
     reading.add_argument("--kind", help="skip recognition: config, topology, nccl-xml, nccl-tests, osu or trace")
     reading.add_argument("--device", help="the GPU where a log or topology does not name it, e.g. H100")
-    for command in (release, grade):
+    cli_plan.add_options(_command(commands, "plan", _plan, "plan a training run, or search all its layouts"))
+    _lecturing(commands)
+    for command in (release, grade, regrade, explaining):
         command.add_argument("--course", type=Path, help="the course folder, if it is not this one")
+    showing = _command(commands, "demos", _demos, "write the lecture demos, first states, as one page of HTML")
+    showing.add_argument("out", type=Path, metavar="OUT.html", help="a new file")
+    for command in (release, grade):
         command.add_argument(
             "--section", action="append", metavar="NAME", help="only this section, e.g. 01 (repeatable)"
         )
     return parser
+
+
+def _grade_options(grade: argparse.ArgumentParser) -> None:
+    """What can be said about a class."""
+    grade.add_argument(
+        "--out", type=Path, required=True, metavar="GRADES", help="folder for everything that is written"
+    )
+    grade.add_argument("--seed", default="0", help="seed of the graded inputs (default 0)")
+    grade.add_argument("--variants", type=int, default=8, metavar="K", help="sets of graded inputs (default 8)")
+    grade.add_argument("--bundles", action="store_true", help="students got bundles of their own: release --variants K")
+    grade.add_argument("--roster", type=Path, metavar="CSV", help="student, name, email, canvas_id, moodle_id, ...")
+    grade.add_argument("--adjust", type=Path, metavar="CSV", help="student, question, manual, override, note")
+    grade.add_argument("--deadline", default="", metavar="TIME", help="with a zone: 2027-02-01T23:59+01:00")
+    grade.add_argument("--grace", type=float, default=0.0, metavar="SECONDS", help="this much later is in time")
+    grade.add_argument("--late", default="0", metavar="PERCENT", help="taken off for each day begun")
+    grade.add_argument("--late-most", default="100", metavar="PERCENT", help="never more than this is taken off")
+    grade.add_argument("--file-times", action="store_true", help="a file's own time tells when it was handed in")
+    grade.add_argument("--shard", default="", metavar="I/N", help="only the I-th of N parts of the class")
+    grade.add_argument("--merge", action="store_true", help="SUBMISSIONS are graded parts: put them together")
+    grade.add_argument("--no-sandbox", action="store_true", help="run students' code with your own rights; rows say so")
+    grade.add_argument("--force", action="store_true", help="replace grades that are already in GRADES")
+
+
+def _lecturing(commands: "argparse._SubParsersAction") -> None:
+    """What lecturers and authors make of the course."""
+    blanking = _command(commands, "blank", _blank, "write a notebook with its code taken out, to be typed live")
+    sliding = _command(
+        commands, "slides", _slides, "write a notebook as slides with speaker notes, stored outputs as shown"
+    )
+    sliding.add_argument(
+        "--reveal", default="", metavar="ADDRESS", help="of reveal.js, to show slides without a network"
+    )
+    for command in (blanking, sliding):
+        command.add_argument("notebook", type=Path, help="for example notebooks/01_scale_arithmetic.ipynb")
+    guiding = _command(commands, "guide", _guide, "show the page for instructors and authors")
+    referring = _command(commands, "reference", _reference, "write the API reference, with where each name is used")
+    for command in (blanking, sliding, guiding, referring):
+        optional = {"nargs": "?"} if command is guiding else {}
+        command.add_argument("out", type=Path, metavar="OUT", help="a new file", **optional)
 
 
 def _command(commands: "argparse._SubParsersAction", name: str, run: Callable, words: str) -> argparse.ArgumentParser:
@@ -121,29 +182,47 @@ def _masters(options: argparse.Namespace) -> dict:
 
 
 def _release(options: argparse.Namespace) -> int:
-    from distgen_lab.grading.release import release
+    from distgen_lab.grading.handout import release_class
+    from distgen_lab.grading.release import nbgrader_course
 
+    if options.nbgrader and options.out.suffix.lower() == ".zip":
+        raise UsageError(f"{options.out}: nbgrader works in a folder; name a new one")
     masters = _masters(options)
-    written = release(course_root(options.course), masters, options.out)
+    if options.nbgrader:
+        written = nbgrader_course(masters, options.out, options.quick, _progress)
+    else:
+        written = release_class(course_root(options.course), masters, options)
     print(*(f"{path}: {len(masters[path.stem].questions)} questions" for path in written), sep="\n")
     return 0
 
 
 def _grade(options: argparse.Namespace) -> int:
-    from distgen_lab.grading.grade import find_submissions, grade, write_grades
-    from distgen_lab.grading.run import default_workers
+    from distgen_lab.grading import classroom
+    from distgen_lab.grading.gradebook import GradingError
 
     _check_out(options)
-    if options.jobs is not None and options.jobs < 1:
-        raise UsageError(f"--jobs is {options.jobs}; 1 or more is needed")
-    submissions = find_submissions(options.submissions)
+    try:
+        if options.merge:
+            return classroom.merge(options.submissions, options.out)
+        settings = classroom.settings(options)
+    except ValueError as error:
+        raise GradingError(str(error)) from error
     masters = _masters(options)
-    if not options.section:
-        masters = _handed_in(masters, submissions)
-    workers = options.jobs or default_workers()
-    rows = grade(masters, submissions, options.seed, workers, _progress, sandbox=not options.no_sandbox)
-    write_grades(rows, options.out)
-    print(f"{len(submissions)} students, {len(rows)} rows: {options.out / 'grades.csv'}")
+    return classroom.grade(masters, settings, options.out, options.jobs, handed_in_only=not options.section)
+
+
+def _regrade(options: argparse.Namespace) -> int:
+    from distgen_lab.grading import classroom
+
+    options.section = classroom.sections(options.grades)
+    return classroom.regrade(_masters(options), options.grades, options.void, options.jobs, options.yes)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from distgen_lab.grading import classroom
+
+    options.section = classroom.sections(options.grades, options.question)
+    print(classroom.explain(_masters(options), options.grades, options.student, options.question))
     return 0
 
 
@@ -154,24 +233,11 @@ def _check_out(options: argparse.Namespace) -> None:
     there = [name for name in ("grades.csv", "grades.json") if (options.out / name).exists()]
     if there and not options.force:
         raise UsageError(f"{options.out / there[0]} exists; name another folder, or say --force to replace it")
-    if options.out.resolve().is_relative_to(options.submissions.resolve()):
+    if any(options.out.resolve().is_relative_to(folder.resolve()) for folder in options.submissions):
         raise UsageError(f"{options.out} lies in the submissions; name a folder outside them for the grades")
     existing = next(folder for folder in (options.out, *options.out.resolve().parents) if folder.exists())
     if not os.access(existing, os.W_OK):
         raise UsageError(f"{existing} cannot be written to; name another folder for the grades")
-
-
-def _handed_in(masters: dict, submissions: dict[str, list[Path]]) -> dict:
-    """Without --section: the sections that any student handed in, or all if no file says what it is."""
-    from distgen_lab.grading.submission import Submission, UnreadableSubmission
-
-    seen = set()
-    for path in (path for paths in submissions.values() for path in paths):
-        try:
-            seen.add(Submission.read(path).section or path.stem)
-        except UnreadableSubmission:
-            continue
-    return {name: master for name, master in masters.items() if name in seen} or masters
 
 
 def _bytes(text: str) -> int:
@@ -221,6 +287,83 @@ def _read(options: argparse.Namespace) -> int:
     for error in errors:
         print(f"distgen read: {error}", file=sys.stderr)
     return 2 if errors else 1 if any(verdict.healthy is False for verdict in verdicts) else 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    try:
+        return cli_plan.run(options)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _demos(options: argparse.Namespace) -> int:
+    from distgen_lab.demos.page import write_page
+
+    if options.out.exists():
+        raise UsageError(f"{options.out} exists; name another file")
+    print(f"{options.out}: {write_page(options.out)} demos")
+    return 0
+
+
+def _progress_of(options: argparse.Namespace) -> int:
+    from distgen_lab.progress import progress
+
+    found = progress(options.folder, [f"{int(s):02}" if s.isdigit() else s for s in options.sections], _progress)
+    if not found.rows:
+        raise UsageError(f"no section is called {' or '.join(options.sections)}; try 01")
+    print(found)
+    return 0
+
+
+def _write_new(path: Path, text: str) -> int:
+    """Write a file that is not there yet."""
+    if path.exists():
+        raise UsageError(f"{path} exists; name another file")
+    path.write_text(text, encoding="utf-8")
+    print(path)
+    return 0
+
+
+def _notebook(path: Path) -> Any:
+    import nbformat
+
+    try:
+        return nbformat.read(path, as_version=4)
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError) as error:
+        raise UsageError(f"{path}: not a notebook") from error
+
+
+def _blank(options: argparse.Namespace) -> int:
+    import nbformat
+
+    from distgen_lab.handouts import blank
+
+    return _write_new(options.out, nbformat.writes(blank(_notebook(options.notebook))) + "\n")
+
+
+def _slides(options: argparse.Namespace) -> int:
+    from distgen_lab.handouts import slides
+
+    _notebook(options.notebook)
+    return _write_new(options.out, slides(options.notebook, options.reveal))
+
+
+def _guide(options: argparse.Namespace) -> int:
+    from distgen_lab.guide import as_html, guide
+
+    text = guide(_parser())
+    if options.out is None:
+        print(text)
+        return 0
+    return _write_new(options.out, text if options.out.suffix == ".md" else as_html(text))
+
+
+def _reference(options: argparse.Namespace) -> int:
+    from distgen_lab.reference import page
+
+    if options.out.exists():
+        raise UsageError(f"{options.out} exists; name another file")
+    return _write_new(options.out, page(course_root()))
 
 
 def _progress(text: str) -> None:

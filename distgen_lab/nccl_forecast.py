@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from distgen_lab import nccl_tuner
+from distgen_lab.alphabeta import BUS_FACTORS
 from distgen_lab.claims import html_table
 from distgen_lab.gpu_cluster import cluster, edge_disjoint_rings, rail_rings
-from distgen_lab.nccl_tests import bus_factor, recorded, switch_sums, v100_rings
+from distgen_lab.nccl_recorded import recorded, switch_sums, v100_rings
 from distgen_lab.simulate import price
 from distgen_lab.topology import dgx1v
 from distgen_lab.units import GB, quantity
@@ -91,7 +92,7 @@ def switch_busbw(gpu: str, ranks: int) -> float:
     if gpu not in NVLS_SHARE:
         raise ValueError(f"gpu is {gpu!r}; there are: {', '.join(NVLS_SHARE)}")
     usable = NVLS_SHARE[gpu] * nccl_tuner.MACHINES[gpu].scaleup
-    return bus_factor("all_reduce", ranks) * usable / (1 + 1 / ranks)
+    return BUS_FACTORS["all_reduce"](ranks) * usable / (1 + 1 / ranks)
 
 
 @cache
@@ -99,7 +100,7 @@ def rail_bandwidth(node: str, nodes: int) -> float:
     """Return the bus bandwidth, in bytes/s, of one ring a network port, priced on a cluster at data-sheet rates."""
     ranks = 8 * nodes
     seconds = price(rail_rings(nodes, node), cluster(node, nodes), LARGE).seconds
-    return bus_factor("all_reduce", ranks) * LARGE / seconds
+    return BUS_FACTORS["all_reduce"](ranks) * LARGE / seconds
 
 
 def forecasts() -> list[Forecast]:
@@ -159,7 +160,7 @@ def _clusters() -> list[Forecast]:
     ]
     efa = recorded("2 x A100")
     ports = 4 * 100e9 / 8
-    two = bus_factor("all_reduce", 16) * ports  # a tree over two nodes sends n once each way
+    two = BUS_FACTORS["all_reduce"](16) * ports  # a tree over two nodes sends n once each way
     return [*rows, Forecast("2 x p4de", "tree over two nodes", two, max(efa.busbw), efa.source, bound=True)]
 
 

@@ -1,6 +1,7 @@
 """Demo: which algorithm wins for a link, a number of ranks and a size, and where another takes over."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -68,9 +69,15 @@ def data(collective: str, alpha: float, bandwidth: float, ranks: float, nbytes: 
     seconds = tuple(float(row.time(link, nbytes)) for row in rows)
     bound = lower_bound(collective, number)
     least = max(float(bound.alpha) * link.alpha, nbytes * float(bound.beta) * link.beta)
-    found = winners(collective, link, RANKS, SIZES)
+    found = _winners(collective, link)
     takeovers = tuple(plots.meeting_points(rows, link, SIZES))
     return Explored(collective, number, link, nbytes, rows, seconds, least, takeovers, found)
+
+
+@lru_cache(maxsize=64)
+def _winners(collective: str, link: Link) -> np.ndarray:
+    """The map, which depends neither on P nor on n."""
+    return winners(collective, link, RANKS, SIZES)
 
 
 def draw(figure: Figure, shown: Explored) -> None:
@@ -80,6 +87,7 @@ def draw(figure: Figure, shown: Explored) -> None:
     plots.cost_curves(left, shown.rows, shown.link, SIZES, shown.nbytes)
     left.plot(shown.nbytes, shown.seconds[shown.best], "D", color="black", markersize=6, markerfacecolor="white")
     left.grid(False)
+    left.get_legend().set_loc("upper left")  # where it stays, whatever the lines do
     plots.winner_map(right, shown.winners, RANKS, SIZES, shown.collective)
     height = float(np.interp(np.log(shown.ranks), np.log(RANKS), np.arange(len(RANKS)))) + 0.5
     right.plot(shown.nbytes, height, "D", color="black", markersize=6, markerfacecolor="white")

@@ -80,6 +80,7 @@ def draw(figure: Figure, shown: Explored) -> None:
     left.legend(frameon=False, fontsize=8, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     plots.plain_frame(left)
     plots.rank_times(right, RANKS, shown.curves, shown.crossing)
+    right.get_legend().set_loc("upper right")  # where it stays, whatever the curves do
     right.axvline(shown.ranks, color=plots.PALETTE["grey"], linewidth=0.8, linestyle=":")
 
 

@@ -1,18 +1,18 @@
 """The wiring every demo shares: controls above one picture that is exchanged in place, so that nothing flickers."""
 
+import gc
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from html import escape
 from io import BytesIO
 from typing import Any
 
 import ipywidgets as widgets
-import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from distgen_lab.demos.canvas import pixels
 from distgen_lab.plots import PALETTE
 from distgen_lab.units import count
 
@@ -88,11 +88,9 @@ def picture(draw: Callable[[Figure], None], size: tuple[float, float], scale: fl
     Little compression: what is saved in bytes would be lost in time, and a slider waits for this.
     """
     figure = Figure(figsize=size, dpi=DPI * scale, layout="none")
-    canvas = FigureCanvasAgg(figure)
     draw(figure)
-    canvas.draw()
     stream = BytesIO()
-    Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(stream, format="PNG", compress_level=1)
+    Image.fromarray(pixels(figure)).convert("RGB").save(stream, format="PNG", compress_level=1)
     return stream.getvalue()
 
 
@@ -125,6 +123,7 @@ def panel(
         presets: for each button the values it sets; what it does not name goes back to its first value.
         large: whether it begins in large type; a button changes that.
     """
+    _settle()
     larger = widgets.ToggleButton(large, description="large type", tooltip="for a projector")
     view = _View(controls, data, draw, words, size, larger)
     first = {name: control.value for name, control in controls.items()}
@@ -140,6 +139,13 @@ def panel(
     larger.observe(resize, "value")
     resize()
     return shown
+
+
+@cache
+def _settle() -> None:
+    """Take what is loaded out of the garbage collector's rounds: each made a slider wait for a tenth of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 class _View:

@@ -71,6 +71,7 @@ def draw(figure: Figure, view: PlanView) -> None:
     layout = {"left": 0.09, "right": 0.98, "bottom": 0.17, "top": 0.82, "wspace": 0.3}
     left, right = figure.subplots(1, 2, gridspec_kw=layout)
     plots.held_bars(left, {"": view.plan.held}, (f"one {_DEVICE}", view.memory))
+    left.set_yticks([])
     left.set_xlim(0, max(1.15 * view.memory, 1.05 * view.plan.held.total))
     left.set_title("fits" if view.fits else "does not fit", color=PALETTE["green" if view.fits else "red"], pad=22)
     colors = [PALETTE[name] for name in ("blue", "grey", "purple", "sky", "orange")]

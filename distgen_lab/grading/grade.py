@@ -1,83 +1,64 @@
 """Grade a folder of submissions: one row per student and question, whatever the submissions hold."""
 
-import csv
-import io
-import json
-import os
-import re
-import tempfile
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from nbformat import NotebookNode
+
 from distgen_lab.checks import explain
+from distgen_lab.grading.collect import find_submissions
+from distgen_lab.grading.gradebook import CheckLine, GradingError, Row, decimal_text, one_line, write_grades
 from distgen_lab.grading.master import Master, Question
-from distgen_lab.grading.run import CellResult, Job, run
+from distgen_lab.grading.resume import run_kept
+from distgen_lab.grading.run import CellResult, Job, Results, run
 from distgen_lab.grading.sandbox import why_not
-from distgen_lab.grading.submission import Submission, UnreadableSubmission, merge
+from distgen_lab.grading.selfcheck import fault, probes
+from distgen_lab.grading.submission import OWN, Submission, UnreadableSubmission, merge
+from distgen_lab.grading.variants import seeded
 from distgen_lab.judging import difference
 
-__all__ = ["GradingError", "Row", "blame", "find_submissions", "grade", "reference", "write_grades"]
-
-FIELDS = ("student", "question", "points", "out_of", "reason", "sandbox")
-"""Columns of ``grades.csv``."""
+__all__ = ["GradingError", "Row", "blame", "find_submissions", "grade", "reference", "references", "write_grades"]
 
 
-class GradingError(RuntimeError):
-    """Grading cannot start or its result cannot be written; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One student's result for one question. Points are decimal text; the reason is never empty.
-
-    ``sandbox`` is "no" where the code ran with the rights of whoever graded.
-    """
-
-    student: str
-    question: str
-    points: str
-    out_of: str
-    reason: str
-    sandbox: str = "yes"
-
-
-def find_submissions(folder: Path) -> dict[str, list[Path]]:
-    """Return the notebooks of each student: a folder per student, or a notebook per student.
-
-    Raises:
-        GradingError: if the folder is missing or holds neither.
-    """
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise GradingError(f"{folder} {what}; name the folder that holds one folder or one notebook per student")
-    found = {}
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.name.startswith("."):
-            found[path.name] = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-        elif path.suffix.lower() == ".ipynb":
-            found.setdefault(path.stem, []).append(path)
-    if not found:
-        raise GradingError(f"{folder}: holds no student folders and no notebooks")
-    return found
-
-
-def reference(master: Master, seed: str, done: Callable[[str], None] = lambda name: None) -> dict[str, Any]:
+def reference(master: Master, seed: str) -> dict[str, Any]:
     """Run the solution with ``seed`` and return what its checks report, by check id.
 
     Raises:
         GradingError: if a check of the solution itself reports nothing.
     """
-    solution = Submission(
-        tuple((c.id, c.source) for c in master.notebook.cells if c.cell_type == "code"), master.section
-    )
-    merged = merge(master, solution)
-    results = run(Job({"visible": merged.visible, "hidden": merged.hidden}, master.all, seed=seed, workers=2), done)
-    cells = results["visible"] | results["hidden"]
-    checks = [check for q in master.all for check in (q.visible, q.hidden)]
+    return references(master, [seed])[seed]
+
+
+def references(master: Master, seeds: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Run the solution with each seed, all in one batch; return what its checks report, by seed and check id.
+
+    Raises:
+        GradingError: if a check of the solution itself reports nothing.
+    """
+    notebooks = _solutions(master, list(dict.fromkeys(seeds)))
+    return _reports(master, list(dict.fromkeys(seeds)), run(Job(notebooks, master.all, workers=2)))
+
+
+def _solutions(master: Master, seeds: list[str]) -> dict[str, NotebookNode]:
+    """The solution's two notebooks for each seed, by name."""
+    code = [(c.id, c.source) for c in master.notebook.cells if c.cell_type == "code"]
+    notebooks = {}
+    for number, seed in enumerate(seeds):
+        merged = seeded(merge(master, Submission(tuple(code), master.section)), seed)
+        notebooks |= {f"solution-{number}-visible": merged.visible, f"solution-{number}-hidden": merged.hidden}
+    return notebooks
+
+
+def _reports(master: Master, seeds: list[str], results: Results) -> dict[str, dict[str, Any]]:
+    """What each check of the solution reported, by seed."""
+    return {seed: _reported(master, _joined(master, f"solution-{n}", results)) for n, seed in enumerate(seeds)}
+
+
+def _reported(master: Master, cells: dict[str, CellResult]) -> dict[str, Any]:
+    checks = [check for q in master.all for check in q.checks]
     silent = [check for check in checks if cells.get(check, CellResult()).state != "reported"]
     if silent:
         why = cells.get(silent[0], CellResult("not run"))
@@ -92,11 +73,18 @@ def grade(
     workers: int = 1,
     progress: Callable[[str], None] = lambda text: None,
     sandbox: bool = True,
+    seeds: Mapping[str, str] | None = None,
+    keep: Path | None = None,
 ) -> list[Row]:
     """Grade every student on every master; return rows ordered by student, section and question.
 
+    ``seeds`` gives single students graded inputs of their own (see :func:`distgen_lab.grading.variants.seeds_of`).
+    Results of runs are kept in the folder ``keep`` as they come, so that an interrupted batch goes on where it stopped
+    and what has not changed is not run again.
+
     Raises:
-        GradingError: if a solution does not run, or a sandbox is wanted and cannot be had here.
+        GradingError: if a solution does not run, stubs or forgeries score, or a sandbox is wanted and cannot be had.
+        WorkerError: if nbval or no kernel starts.
     """
     if sandbox and (missing := why_not()):
         raise GradingError(
@@ -105,64 +93,91 @@ def grade(
         )
     rows: list[Row] = []
     for section, master in masters.items():
-        progress(f"{section}: running the solution with seed {seed}")
-        wanted = reference(master, seed)
-        rows += _grade_section(master, submissions, wanted, seed, workers, progress, sandbox)
+        own = {student: (seeds or {}).get(student, seed) for student in submissions}
+        progress(f"{section}: running the solution with seed {', '.join(sorted(set(own.values())))}")
+        rows += _Section(master, own, submissions, progress).grade(workers, sandbox, keep)
     rows = rows if sandbox else [replace(row, sandbox="no") for row in rows]
     return sorted(rows, key=lambda row: row.student)
 
 
-def _grade_section(
-    master: Master,
-    submissions: dict[str, list[Path]],
-    wanted: dict[str, Any],
-    seed: str,
-    workers: int,
-    progress: Callable[[str], None],
-    sandbox: bool,
-) -> list[Row]:
-    """Merge, run and judge all submissions of one section."""
-    found, notebooks, refused = {}, {}, {}
-    for number, (student, paths) in enumerate(submissions.items()):
-        try:
-            merged = merge(master, _choose(paths, master.section))
-        except UnreadableSubmission as error:
-            refused[student] = str(error)
-            continue
-        found[student] = (number, merged.found)
-        notebooks |= {f"{number}-visible": merged.visible, f"{number}-hidden": merged.hidden}
-    finished: set[str] = set()
+@dataclass
+class _Section:
+    """All submissions of one section, run together with the solution and the probes of the grader itself."""
 
-    def done(name: str) -> None:
-        finished.add(name)
-        progress(f"{master.section}: {len(finished)} of {len(notebooks)} runs")
+    master: Master
+    seeds: dict[str, str]
+    submissions: dict[str, list[Path]]
+    progress: Callable[[str], None]
+    opening: dict[str, NotebookNode] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    found: dict[str, dict[str, str]] = field(default_factory=dict)
+    known: Results = field(default_factory=dict)
+    wanted: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    results = run(Job(notebooks, master.all, seed, workers, sandbox=sandbox), done)
-    rows = []
-    for student in submissions:
-        if student in refused:
-            rows += [_row(student, q, False, refused[student]) for q in master.all]
-            continue
-        number, states = found[student]
-        cells = results[f"{number}-visible"] | _graded_cells(results[f"{number}-hidden"])
-        _compare(master, cells, wanted)
-        rows += [_judge(student, q, states[q.key], cells) for q in master.all]
-    return rows
+    def grade(self, workers: int, sandbox: bool, keep: Path | None) -> list[Row]:
+        """Merge, run and judge."""
+        self.opening = _solutions(self.master, self._distinct()) | probes(self.master)
+        self.notebooks = self.opening | self._hand_ins()
+        results = run_kept(Job(self.notebooks, self.master.all, workers=workers, sandbox=sandbox), keep, self._done)
+        self._open(results)
+        return [row for number, student in enumerate(self.submissions) for row in self._rows(number, student, results)]
+
+    def _distinct(self) -> list[str]:
+        return list(dict.fromkeys(self.seeds.values()))
+
+    def _hand_ins(self) -> dict[str, NotebookNode]:
+        """The two notebooks of each submission that can be read."""
+        notebooks = {}
+        for number, (student, paths) in enumerate(self.submissions.items()):
+            try:
+                merged = seeded(merge(self.master, _choose(paths, self.master.section)), self.seeds[student])
+            except UnreadableSubmission as error:
+                self.refused[student] = str(error)
+                continue
+            self.found[student] = merged.found
+            notebooks |= {f"{number}-visible": merged.visible, f"{number}-hidden": merged.hidden}
+        return notebooks
+
+    def _done(self, name: str, cells: dict[str, CellResult]) -> None:
+        """Say how far it is; refuse to go on as soon as the solution or a probe has scored wrong."""
+        self.known[name] = cells
+        if name in self.opening and self.opening.keys() <= self.known.keys():
+            self._open(self.known)
+        self.progress(f"{self.master.section}: {len(self.known)} of {len(self.notebooks)} runs")
+
+    def _open(self, results: Results) -> None:
+        self.wanted = _reports(self.master, self._distinct(), results)
+        wrong = next(filter(None, (fault(self.master, results, wanted) for wanted in self.wanted.values())), None)
+        if wrong:
+            raise GradingError(f"{self.master.path}: {wrong}. Nothing is graded until this is mended")
+
+    def _rows(self, number: int, student: str, results: Results) -> list[Row]:
+        if student in self.refused:
+            return [_row(self.master, student, q, Fraction(0), self.refused[student]) for q in self.master.all]
+        cells = _joined(self.master, str(number), results)
+        _compare(self.master, cells, self.wanted[self.seeds[student]])
+        return [_judge(self.master, student, q, self.found[student][q.key], cells) for q in self.master.all]
 
 
 def _compare(master: Master, cells: dict[str, CellResult], wanted: dict[str, Any]) -> None:
     """Judge every report: here, in the process that holds the reference, and on plain data alone."""
     for question in master.all:
-        for check in (question.visible, question.hidden):
+        for check in question.checks:
             result = cells.get(check)
             if result is not None and result.state == "reported":
                 result.detail = difference(result.value, wanted[check], question.rel)
                 result.state = "match" if result.detail is None else "differs"
 
 
-def _graded_cells(cells: dict[str, CellResult]) -> dict[str, CellResult]:
-    """Of the hidden run only the hidden checks: its answer cells ran in the visible run as well."""
-    return {name: result for name, result in cells.items() if name.endswith("-hidden")}
+def _joined(master: Master, name: str, results: Results) -> dict[str, CellResult]:
+    """The visible run's results, and of the hidden run its checks: its answer cells ran in the visible run as well."""
+    cells, run_again = dict(results[f"{name}-visible"]), results[f"{name}-hidden"]
+    for question in master.all:
+        answer = run_again.get(question.answer, CellResult())
+        for check in question.hidden:
+            result = run_again.get(check, CellResult("not run"))
+            cells[check] = CellResult(answer.state) if answer.state in LETHAL and result.error else result
+    return cells
 
 
 def _choose(paths: list[Path], section: str) -> Submission:
@@ -195,90 +210,80 @@ def _read_all(paths: list[Path]) -> tuple[list[tuple[Path, Submission]], list[st
     return readable, errors
 
 
-def _judge(student: str, question: Question, found: str, cells: dict[str, CellResult]) -> Row:
-    """Full points if both checks matched; else none, and the first thing that went wrong as the reason."""
+def _judge(master: Master, student: str, question: Question, found: str, cells: dict[str, CellResult]) -> Row:
+    """Points for the hidden checks that matched if the visible one did; the reason is what went wrong first."""
     if found == "blank":
-        return _row(student, question, False, "blank: the answer cell is as it was handed out")
-    answer, visible, hidden = (cells.get(name, CellResult("not run")) for name in _cells(question))
-    if visible.state == hidden.state == "match":
-        return _row(student, question, True, "right")
-    if found == "missing":
-        return _row(student, question, False, "missing: the submission has no cell for this answer")
-    return _row(student, question, False, _reason(question, answer, visible, hidden) + blame(question, cells))
+        return _row(master, student, question, Fraction(0), "blank: the answer cell is as it was handed out")
+    answer, visible = (cells.get(name, CellResult("not run")) for name in (question.answer, question.visible))
+    hidden = {name: cells[name] for name in question.hidden}
+    right = [name for name, result in hidden.items() if result.state == visible.state == "match"]
+    points = sum((question.hidden[name] for name in right), Fraction(0))
+    if len(right) == len(hidden):
+        reason = "right"
+    elif found == "missing":
+        reason = "missing: the submission has no cell for this answer"
+    else:
+        first = next(result for result in hidden.values() if result.state != "match" or not right)
+        part = f"partly right, {len(right)} of {len(hidden)} graded checks: " if right else ""
+        reason = part + _reason(question, answer, visible, first) + blame(question, cells)
+    lines = [_check_line(question, name, cells.get(name, CellResult("not run")), answer) for name in question.checks]
+    return _row(master, student, question, points, reason, tuple(lines))
+
+
+def _check_line(question: Question, name: str, result: CellResult, answer: CellResult) -> CheckLine:
+    """What its student may read of a check: of a hidden one no value, no error text."""
+    states = {"match": "right", "differs": "wrong", "timeout": "timeout", "died": "died", "not run": "not run"}
+    state, visible = states.get(result.state or "", "error"), name == question.visible
+    words = ""
+    if visible and state == "wrong":
+        words = _hint(question, result)
+    elif visible and state != "right":
+        words = answer.error or (answer.state and _words(question, answer)) or _words(question, result)
+    elif state == "wrong":
+        words = question.nudge
+    worth = decimal_text(question.hidden[name]) if name in question.hidden else ""
+    return CheckLine(name, "visible" if visible else "hidden", state, one_line(words), worth)
+
+
+def _hint(question: Question, visible: CellResult) -> str:
+    """What the author has to say to this wrong answer to the worked input; else what differs."""
+    known, words = explain(question.visible, visible.value)
+    return words.removeprefix(f"{question.title}: ") if known is False else f"{visible.detail}"
 
 
 def blame(question: Question, cells: dict[str, CellResult]) -> str:
-    """Return, in brackets, which cell ended the kernel before this question was reached; "" if none did."""
-    fatal = next((name for name, result in cells.items() if result.state in ("died", "timeout", "incomplete")), None)
-    own = fatal in _cells(question) or cells.get(question.answer, CellResult("not run")).state != "not run"
-    return "" if fatal is None or own else f" (the kernel ended in {fatal}: {cells[fatal].state})"
+    """Return, in brackets, that a cell of the student's own did not run to its end; "" if none is at fault."""
+    lost = next((cells[name].state for name in cells if name.startswith(OWN) and cells[name].state in LETHAL), None)
+    if lost is None or any(cells.get(name, CellResult()).state in LETHAL for name in question.cells):
+        return ""
+    return f" (a cell of the student's own is left out: {LETHAL[lost]})"
 
 
-def _cells(question: Question) -> tuple[str, str, str]:
-    return question.answer, question.visible, question.hidden
+LETHAL = {"died": "it ended the kernel", "timeout": "no end in time", "incomplete": "it was lost in two runs"}
+"""States of a cell that was not run to its end, in words."""
+
+
+def _words(question: Question, result: CellResult) -> str:
+    """What came of a cell: its error, or its state in words."""
+    why = f"no end within {question.seconds:g} s" if result.state == "timeout" else LETHAL.get(result.state or "")
+    return result.error or (f"{result.state}: {why}" if why else result.state or "")
 
 
 def _reason(question: Question, answer: CellResult, visible: CellResult, hidden: CellResult) -> str:
     """Say what went wrong first: the answer cell, then the worked input, then the graded inputs."""
     if answer.error or answer.state:
-        return f"answer cell: {answer.error or answer.state}"
+        return f"answer cell: {_words(question, answer)}"
     if visible.state == "differs":
-        known, words = explain(question.visible, visible.value)
-        hint = words.removeprefix(f"{question.title}: ") if known is False else f"{visible.detail}"
-        return f"wrong: {hint}"
+        return f"wrong: {_hint(question, visible)}"
     if visible.state != "match":
-        return f"worked input: {visible.error or visible.state}"
+        return f"worked input: {_words(question, visible)}"
     if hidden.state == "differs":
         return f"right for the worked input, wrong for others: {hidden.detail}"
-    return f"graded inputs: {hidden.error or hidden.state}"
+    return f"graded inputs: {_words(question, hidden)}"
 
 
-def _row(student: str, question: Question, right: bool, reason: str) -> Row:
-    points = question.points if right else Fraction(0)
-    return Row(student, question.key, _decimal(points), _decimal(question.points), _one_line(reason))
-
-
-def _decimal(points: Fraction) -> str:
-    """Points as decimal text, rounded once, to two places."""
-    exact = Decimal(points.numerator) / Decimal(points.denominator)
-    return format(exact.quantize(Decimal("0.01")).normalize(), "f")
-
-
-def _one_line(text: str, limit: int = 300) -> str:
-    """Printable text on one line: a student's error message ends up here."""
-    return re.sub(r"\s+", " ", "".join(c if c.isprintable() else " " for c in text)).strip()[:limit]
-
-
-def write_grades(rows: list[Row], out: Path) -> None:
-    """Write ``grades.csv`` and ``grades.json`` into ``out``, whole or not at all."""
-    out.mkdir(parents=True, exist_ok=True)
-    table = io.StringIO()
-    writer = csv.writer(table)
-    writer.writerow(FIELDS)
-    writer.writerows([_safe_cell(value) for value in asdict(row).values()] for row in rows)
-    totals = _totals(rows)
-    text = json.dumps({"totals": totals, "rows": [asdict(row) for row in rows]}, indent=1, ensure_ascii=False)
-    for name, content in (("grades.csv", table.getvalue()), ("grades.json", text + "\n")):
-        _write_whole(out / name, content)
-
-
-def _safe_cell(text: str) -> str:
-    """Keep a spreadsheet from reading a student's text as a formula."""
-    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t") else text
-
-
-def _totals(rows: list[Row]) -> dict[str, dict[str, str]]:
-    """Points and maximum per student."""
-    totals: dict[str, list[Decimal]] = {}
-    for row in rows:
-        entry = totals.setdefault(row.student, [Decimal(0), Decimal(0)])
-        entry[0] += Decimal(row.points)
-        entry[1] += Decimal(row.out_of)
-    return {student: {"points": str(got), "out_of": str(most)} for student, (got, most) in totals.items()}
-
-
-def _write_whole(path: Path, content: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8", newline="") as file:
-        file.write(content)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
+def _row(
+    master: Master, student: str, question: Question, points: Fraction, reason: str, checks: tuple[CheckLine, ...] = ()
+) -> Row:
+    facts = {"section": master.section, "title": question.title, "checks": checks}
+    return Row(student, question.key, decimal_text(points), decimal_text(question.points), one_line(reason), **facts)

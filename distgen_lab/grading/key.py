@@ -5,10 +5,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from distgen_lab.grading.grade import reference
+from nbformat import NotebookNode
+
+from distgen_lab.grading.grade import references
 from distgen_lab.grading.master import Master, MasterError, Question
 from distgen_lab.grading.run import CellResult, Job, default_workers, run
 from distgen_lab.grading.submission import Submission, merge
+from distgen_lab.grading.variants import choices, seeded
 from distgen_lab.judging import difference, same
 from distgen_lab.plain import REL
 
@@ -38,21 +41,65 @@ def make_key(master: Master) -> dict[str, Any]:
 
     Raises:
         MasterError: if a wrong answer reports nothing, what the solution reports, or what another one reports.
+        GradingError: if a check of the solution itself reports nothing.
     """
-    wanted = reference(master, "0")
-    rounds = variants(master, "wrong")
-    notebooks = {str(k): merge(master, answer_sheet(master, sources)).visible for k, sources in enumerate(rounds)}
-    results = run(Job(notebooks, master.all, workers=default_workers(), environment={"DISTGEN_KEY": "off"}))
+    inputs = choices(master)
+    seeds = [f"0/bundle-{number}" for number in range(max(inputs.values()))]
+    solved, results = references(master, seeds[:1])[seeds[0]], _run_known(master, seeds, inputs)
     key = {}
     for question in master.all:
-        seen = [results[str(k)].get(question.visible, CellResult("not run")) for k in range(len(question.wrong))]
-        _check_wrong_answers(master, question, wanted[question.visible], seen)
-        hints = [{"value": one.value, "hint": wrong.hint} for one, wrong in zip(seen, question.wrong, strict=True)]
-        key[question.visible] = _entry(question, wanted[question.visible]) | {"hints": hints}
+        values = [solved[question.visible]]
+        values += [_reported(master, question, results[seed][0]) for seed in seeds[1 : inputs[question.key]]]
+        entries = [
+            _known(master, question, value, results[seed][1:]) for value, seed in zip(values, seeds, strict=False)
+        ]
+        others = {"variants": entries[1:]} if entries[1:] else {}
+        key[question.visible] = _entry(question, entries[0].pop("value")) | entries[0] | others
     path = key_path(master.section)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(key, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return key
+
+
+def _known(master: Master, question: Question, value: Any, runs: list[dict[str, CellResult]]) -> dict[str, Any]:
+    """What the key says of one worked input: the solution's report, and each wrong answer's with its hint."""
+    seen = [cells.get(question.visible, CellResult("not run")) for cells in runs[: len(question.wrong)]]
+    _check_wrong_answers(master, question, value, seen)
+    hints = [{"value": one.value, "hint": wrong.hint} for one, wrong in zip(seen, question.wrong, strict=True)]
+    return {"value": value, "hints": hints}
+
+
+def _run_known(master: Master, seeds: list[str], inputs: dict[str, int]) -> dict[str, list[dict[str, CellResult]]]:
+    """Run the solution and the k-th wrong answers of all questions with each seed; return the cells by seed, in order.
+
+    With the first seed the solution is left out, with the others every question that has no worked input of its own
+    for them: its answers are known already, and a section may take a minute.
+    """
+    sheets = [answer_sheet(master, sources) for sources in ({}, *variants(master, "wrong"))]
+    notebooks = {}
+    for number, seed in enumerate(seeds):
+        asked = {key for key, count in inputs.items() if count > number}
+        for k in range(0 if number else 1, len(sheets)):
+            notebooks[f"{number}-{k}"] = _only(asked, seeded(merge(master, sheets[k]), seed).visible)
+    results = run(Job(notebooks, master.all, workers=default_workers(), environment={"DISTGEN_KEY": "off"}))
+    return {seed: [results.get(f"{n}-{k}", {}) for k, _ in enumerate(sheets)] for n, seed in enumerate(seeds)}
+
+
+def _only(asked: set[str], notebook: NotebookNode) -> NotebookNode:
+    """Take the cells of all other questions out of the notebook; return it."""
+    facts = (cell.metadata.get("distgen", {}) for cell in notebook.cells)
+    keep = ["question" not in fact or fact["question"] in asked for fact in facts]
+    notebook.cells = [cell for cell, kept in zip(notebook.cells, keep, strict=True) if kept]
+    return notebook
+
+
+def _reported(master: Master, question: Question, cells: dict[str, CellResult]) -> Any:
+    """What the solution reported of a further worked input."""
+    result = cells.get(question.visible, CellResult("not run"))
+    if result.state != "reported":
+        why = result.error or result.state
+        raise MasterError(f"{master.path}: {question.title}: a further worked input makes the solution fail ({why})")
+    return result.value
 
 
 def _entry(question: Question, value: Any) -> dict[str, Any]:

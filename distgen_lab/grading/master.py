@@ -4,9 +4,12 @@ Cells carry nbgrader's metadata (schema 3) and, under ``distgen``, their role:
 
 ``answer``   the student's cell; the part between ``### BEGIN SOLUTION`` and ``### END SOLUTION`` is replaced by a stub
 ``visible``  the check of the worked input; holds the question's title, points, tolerance and time limit
-``hidden``   the check of drawn inputs, between ``### BEGIN HIDDEN TESTS`` and ``### END HIDDEN TESTS``; never released
+``hidden``   a check of drawn inputs, between ``### BEGIN HIDDEN TESTS`` and ``### END HIDDEN TESTS``; never released
 ``wrong``    a raw cell: a known wrong answer, its first line ``hint: ...``; never released
 ``other``    a raw cell: another right answer; never released
+
+A question's points are earned by its hidden checks: in equal shares, or as each says under ``points``, which then add
+up to the question's. The visible check earns nothing by itself, but without it the hidden ones earn nothing either.
 """
 
 import copy
@@ -54,7 +57,8 @@ class Question:
         rel: relative tolerance of its comparison.
         seconds: time limit of each of its cells.
         nudge: what to look at, said after a wrong answer that no hint knows.
-        answer, visible, hidden: ids of its cells.
+        answer, visible: ids of its cells.
+        hidden: the points of each hidden check, by the cell's id, in order.
         wrong: known wrong answers.
         other: sources of other right answers.
     """
@@ -67,9 +71,19 @@ class Question:
     nudge: str = ""
     answer: str = ""
     visible: str = ""
-    hidden: str = ""
+    hidden: dict[str, Fraction] = field(default_factory=dict)
     wrong: list[WrongAnswer] = field(default_factory=list)
     other: list[str] = field(default_factory=list)
+
+    @property
+    def checks(self) -> list[str]:
+        """The ids of its checks, the visible one first."""
+        return [self.visible, *self.hidden]
+
+    @property
+    def cells(self) -> list[str]:
+        """The ids of its code cells: the answer, the visible check, the hidden ones."""
+        return [self.answer, *self.checks]
 
     def missing(self) -> list[str]:
         """Return the names of the parts the question lacks."""
@@ -97,6 +111,8 @@ class Master:
         self._check_cells()
         for cell in self.notebook.cells:
             self._collect(cell)
+        for question in self.questions.values():
+            self._share_points(question)
         if not released:
             self._check_questions()
 
@@ -133,14 +149,28 @@ class Master:
             self._collect_code(question, kind, cell)
 
     def _collect_code(self, question: Question, kind: str, cell: NotebookNode) -> None:
+        facts = cell.metadata.distgen
+        if kind == "hidden":
+            question.hidden[cell.id] = Fraction(str(facts.get("points", 0)))
+            return
         if getattr(question, kind):
             raise MasterError(f"{self.path}: question {question.key} has two {kind} cells; one is enough")
         setattr(question, kind, cell.id)
         if kind == "visible":
-            facts = cell.metadata.distgen
             question.title, question.points = facts.title, Fraction(str(facts.points))
             question.rel, question.seconds = facts.get("rel", REL), facts.get("seconds", 20.0)
             question.nudge = facts.get("nudge", "")
+
+    def _share_points(self, question: Question) -> None:
+        """Equal shares where no hidden check says what it is worth; else all must, and add up."""
+        if question.hidden and not any(question.hidden.values()):
+            question.hidden = dict.fromkeys(question.hidden, question.points / len(question.hidden))
+        total = sum(question.hidden.values(), Fraction(0))
+        if question.hidden and (total != question.points or min(question.hidden.values()) <= 0):
+            raise MasterError(
+                f"{self.path}: question {question.key} is worth {question.points}, its hidden checks earn "
+                f"{' + '.join(map(str, question.hidden.values()))}; give each its points, or none of them"
+            )
 
     def _check_questions(self) -> None:
         if not self.questions:

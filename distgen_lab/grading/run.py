@@ -5,11 +5,13 @@ import json
 import os
 import secrets
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,8 +28,14 @@ from distgen_lab.grading.master import Question
 
 __all__ = ["CellResult", "Job", "WorkerError", "default_workers", "run"]
 
-STARTUP = 90.0
-"""Seconds beyond the cell's limit after which a silent worker is given up: kernel start, imports, a slow machine."""
+STARTUP = 180.0
+"""Seconds until a worker's first event: start of the process, imports, a slow machine."""
+KERNEL = 120.0
+"""Seconds a kernel has to start; the worker gives it 60."""
+SILENCE = 30.0
+"""Seconds after which a silent worker is given up; a healthy one is heard every second."""
+TRIES = 6
+"""Workers that one notebook may lose before it is left as it is."""
 
 
 class WorkerError(RuntimeError):
@@ -61,14 +69,14 @@ class Job:
     stop: threading.Event = field(default_factory=threading.Event)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    def settings(self, records: int) -> str:
-        """Return the plugin's job as JSON."""
+    def settings(self, records: int, culprits: dict[str, list[str]]) -> str:
+        """Return the plugin's job as JSON; ``culprits`` are cells that are left out."""
         facts = {"records": records, "token": self.token, "seconds": self.seconds(), "sandbox": self.sandbox}
-        return json.dumps(facts)
+        return json.dumps(facts | {"culprits": culprits})
 
     def seconds(self) -> dict[str, float]:
         """Return the time limit of each cell of a question."""
-        return {cell: q.seconds for q in self.questions for cell in (q.answer, q.visible, q.hidden)}
+        return {cell: q.seconds for q in self.questions for cell in q.cells}
 
 
 Results = dict[str, dict[str, CellResult]]
@@ -79,20 +87,25 @@ def default_workers() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run(job: Job, done: Callable[[str], None] = lambda name: None) -> Results:
+Done = Callable[[str, dict[str, CellResult]], None]
+
+
+def run(job: Job, done: Done = lambda name, cells: None) -> Results:
     """Run the job's notebooks; return the result of each cell by notebook name and cell id.
 
-    ``done`` is called with a notebook's name when nothing more will be heard of it. A notebook that brings its worker
-    down, or keeps it silent for too long, keeps what was recorded before; the others go on in a fresh worker.
+    ``done`` is called with a notebook's name and results when nothing more will be heard of it. A notebook in which a
+    worker is lost is run again in a fresh one, for the fault may be the machine's; if a cell loses a second worker it
+    is left out and stays ``incomplete``. The others go on in the fresh worker.
 
     Raises:
-        WorkerError: if nbval does not start.
+        WorkerError: if nbval or no kernel starts.
     """
+    _sweep()
     names = list(job.notebooks)
     parts = [names[i :: job.workers] for i in range(job.workers) if names[i :: job.workers]]
     results: Results = {name: {} for name in names}
     with ThreadPoolExecutor(max(1, len(parts))) as pool:
-        running = [pool.submit(_run_part, job, part, results, done) for part in parts]
+        running = [pool.submit(_Part(job, part, results, done).run) for part in parts]
         try:
             for part in running:
                 part.result()
@@ -102,18 +115,61 @@ def run(job: Job, done: Callable[[str], None] = lambda name: None) -> Results:
     return results
 
 
-def _run_part(job: Job, names: list[str], results: Results, done: Callable[[str], None]) -> None:
-    """Run notebooks one after the other; start again behind one that ended the worker."""
-    while names and not job.stop.is_set():
-        current, finished = names[0], False
-        for event in _worker(job, names):
-            finished = finished or "end" in event
-            if event.get("notebook") in names and event["notebook"] != current:
-                done(current)
-                current = event["notebook"]
-            _note(event, results)
-        done(current)
-        names = [] if finished else names[names.index(current) + 1 :]
+@dataclass
+class _Part:
+    """Notebooks that are run one after the other, by one worker or, if it is lost, by the next one."""
+
+    job: Job
+    names: list[str]
+    results: Results
+    done: Done
+    current: str = ""
+    losses: Counter[str] = field(default_factory=Counter)
+    culprits: dict[str, list[str]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        while self.names and not self.job.stop.is_set():
+            self.current = self.names[0]
+            finished, unable = False, ""
+            for event in _worker(self.job, self.names, self.culprits):
+                finished = finished or "end" in event
+                unable = event.get("unable", unable)
+                self._hear(event)
+            if self.job.stop.is_set():
+                return
+            if finished:
+                self._finish(self.current)
+            else:
+                self._lost(unable)
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        """Note an event; when another notebook begins the one before is done."""
+        name = event.get("notebook")
+        if name in self.names and name != self.current:
+            self._finish(self.current)
+            self.current = name
+        _note(event, self.results)
+
+    def _finish(self, name: str) -> None:
+        self.names = self.names[self.names.index(name) + 1 :]
+        self.done(name, self.results[name])
+
+    def _lost(self, unable: str) -> None:
+        """Run the notebook in which the worker was lost again, the second time without the cell it was lost in."""
+        name, cells = self.current, self.results[self.current]
+        self.losses[name] += 1
+        if len(cells) == sum(cell.cell_type == "code" for cell in self.job.notebooks[name].cells):
+            self._finish(name)  # all had run: the worker was lost when it put the kernel away
+            return
+        if unable and self.losses[name] >= TRIES // 2:
+            raise WorkerError(f"no kernel starts: {unable}")
+        if self.losses[name] >= TRIES:
+            self._finish(name)
+            return
+        last = [cell for cell, result in cells.items() if result.state == "incomplete"]
+        if self.losses[name] > 1:
+            self.culprits.setdefault(name, []).extend(last)
+        self.results[name] = {cell: CellResult("incomplete") for cell in self.culprits.get(name, ())}
 
 
 def _note(event: dict[str, Any], results: Results) -> None:
@@ -133,9 +189,9 @@ def _note(event: dict[str, Any], results: Results) -> None:
         cells[name] = CellResult("recorded twice") if again else CellResult(**facts)
 
 
-def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
+def _worker(job: Job, names: list[str], culprits: dict[str, list[str]]) -> Iterator[dict[str, Any]]:
     """Start one pytest process on the notebooks and yield its events until it ends or falls silent."""
-    with tempfile.TemporaryDirectory(prefix="distgen-grade-") as folder:
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
         for name in names:
             nbformat.write(job.notebooks[name], Path(folder) / f"{name}.ipynb")
         reader, writer = os.pipe()
@@ -148,7 +204,7 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
         os.close(writer)
         try:
             with contextlib.suppress(BrokenPipeError):  # it ended at once: no events will come
-                process.stdin.write(job.settings(writer))
+                process.stdin.write(job.settings(writer, culprits))
                 process.stdin.close()
             events = _events(reader, job)
             first = next(events, None)
@@ -160,8 +216,20 @@ def _worker(job: Job, names: list[str]) -> Iterator[dict[str, Any]]:
             _end(process, 0.1 if job.stop.is_set() else 5.0)
 
 
+_FOLDER = "distgen-grade-"
+
+
+def _sweep() -> None:
+    """Remove what graders left behind that were killed: their folders are named after their process."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+        number = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        if number.isdigit() and not psutil.pid_exists(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 _COMMAND = [
-    *(sys.executable, "-P", "-m", "pytest", "-p", "nbval.plugin", "-p", "distgen_lab.grading.plugin"),
+    *(sys.executable, "-P", "-m", "pytest", "-p", "distgen_lab.grading.lean"),
+    *("-p", "nbval.plugin", "-p", "distgen_lab.grading.plugin"),
     *("-p", "no:cacheprovider", "-c", os.devnull, "--noconftest", "--capture=no", "--tb=no"),  # no source in the log
     *("--nbval-lax", "--nbval-kernel-name=python3"),
 ]
@@ -175,9 +243,8 @@ def _environment(job: Job, folder: str) -> dict[str, str]:
 
 
 def _events(reader: int, job: Job) -> Iterator[dict[str, Any]]:
-    """Yield the worker's events until the pipe closes, the job is stopped, or a cell is silent far beyond its limit."""
-    text, limits = b"", job.seconds()
-    deadline = time.monotonic() + STARTUP
+    """Yield the worker's events until the pipe closes, the job is stopped, or the worker is silent for too long."""
+    text, deadline = b"", time.monotonic() + STARTUP
     while time.monotonic() < deadline and not job.stop.is_set():
         if not select.select([reader], [], [], 0.2)[0]:
             continue
@@ -186,7 +253,7 @@ def _events(reader: int, job: Job) -> Iterator[dict[str, Any]]:
             return
         *lines, text = (text + chunk).split(b"\n")
         for event in filter(None, (_event(line, job.token) for line in lines)):
-            deadline = time.monotonic() + STARTUP + limits.get(event.get("begin", ""), 0.0)
+            deadline = time.monotonic() + (KERNEL if "start" in event else SILENCE)
             yield event
 
 

@@ -16,13 +16,15 @@ from pathlib import Path
 
 import distgen_lab
 
-__all__ = ["HOME", "MEMORY", "Sandbox", "why_not"]
+__all__ = ["HOME", "LIMITS", "MEMORY", "Sandbox", "why_not"]
 
 HOME = "/home/student"
 """Where the student's code runs, inside."""
 MEMORY = 4 * 2**30
 """Bytes that all processes of a kernel may hold together; more ends the kernel."""
 ADDRESS_SPACE, PROCESSES, FILE_BYTES, HOME_BYTES, SHARED_BYTES = 4 * 2**30, 512, 2**26, 2**28, 2**28
+LIMITS = {"RLIMIT_AS": ADDRESS_SPACE, "RLIMIT_NPROC": PROCESSES, "RLIMIT_FSIZE": FILE_BYTES, "RLIMIT_CORE": 0}
+"""Limits of each process inside."""
 _FIRST_USER = 61_000
 _LONGEST_PATH = 80
 """A socket's path may have 107 bytes."""
@@ -52,9 +54,14 @@ class Sandbox:
 
     def command(self, argv: Sequence[str], environment: dict[str, str]) -> list[str]:
         """Return the command that runs ``argv`` inside."""
-        own = {"HOME": HOME, "USER": "student", "PATH": f"{sys.prefix}/bin:/usr/bin:/bin", **_QUIET, **environment}
+        own = self.environment(environment)
         setenv = [word for name, value in own.items() for word in ("--setenv", name, value)]
         return [*_OUTER, *_privileges(), *self._mounts(), *setenv, "--", *_demotion(self.user), *_LIMITS, *argv]
+
+    @staticmethod
+    def environment(more: dict[str, str]) -> dict[str, str]:
+        """Return all environment variables that are set inside."""
+        return {"HOME": HOME, "USER": "student", "PATH": f"{sys.prefix}/bin:/usr/bin:/bin", **_QUIET, **more}
 
     def _mounts(self) -> list[str]:
         """What is seen inside: system libraries, Python, the library, an empty home and the sockets."""

@@ -4,21 +4,29 @@ Of a submission only the *source* of its code cells is used. Structure, order, c
 from the master.
 """
 
+import ast
+import builtins
 import copy
 import json
+import symtable
+import warnings
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from distgen_lab.grading.master import Master, role
+from distgen_lab.grading.master import Master, Question, role
 
-__all__ = ["MAX_BYTES", "Merged", "Submission", "UnreadableSubmission", "merge"]
+__all__ = ["MAX_BYTES", "OWN", "Merged", "Submission", "UnreadableSubmission", "bound_names", "merge"]
 
 MAX_BYTES = 5_000_000
 """Largest notebook that is read; outputs are not used, so a larger one needs only its outputs cleared."""
+
+OWN = "own-"
+"""How the ids of cells begin that a student added."""
 
 
 class UnreadableSubmission(ValueError):
@@ -164,12 +172,50 @@ def _assemble(master: Master, answers: dict[str, str], extras: dict[str | None, 
     """The master's code cells with answers and extras in place; of the checks those of ``kind`` only."""
     notebook = copy.deepcopy(master.notebook)
     notebook.cells = []
+    common, number = _common_names(master), count(1)
+
+    def own_cell(source: str) -> NotebookNode:
+        return new_code_cell(source, id=f"{OWN}{next(number)}")
+
     for original in master.notebook.cells:
         name = original.id
-        notebook.cells += [new_code_cell(source) for source in extras.get(name, [])]
+        notebook.cells += [own_cell(source) for source in extras.get(name, [])]
         if original.cell_type == "code" and role(original) in (None, "answer", kind):
             cell = new_code_cell(answers.get(name, original.source), id=name)
             cell.metadata["distgen"] = dict(original.metadata.get("distgen", {}))
             notebook.cells.append(cell)
-    notebook.cells += [new_code_cell(source) for source in extras[None]]
+    notebook.cells += [own_cell(source) for source in extras[None]]
+    for question in master.all:
+        _shelter(notebook, question, common & bound_names(answers.get(question.answer, "")))
     return notebook
+
+
+def _shelter(notebook: NotebookNode, question: Question, names: set[str]) -> None:
+    """Put a question between two cells that give names like ``sum`` and ``np`` their meaning back after it."""
+    places = [i for i, cell in enumerate(notebook.cells) if cell.id in question.cells]
+    if names:
+        notebook.cells.insert(places[-1] + 1, new_code_cell(f"{_CHECKS}.recover()"))
+        notebook.cells.insert(places[0], new_code_cell(f"{_CHECKS}.shelter({', '.join(map(repr, sorted(names)))})"))
+
+
+_CHECKS = "__import__('distgen_lab.checks', fromlist=['checks'])"
+"""Without an import statement, which would put a name into the student's cells."""
+
+
+def _common_names(master: Master) -> set[str]:
+    """Names that every question may use: Python's own and those of the master's set-up cells."""
+    setup = (cell.source for cell in master.notebook.cells if cell.cell_type == "code" and role(cell) is None)
+    return set(dir(builtins)).union(*map(bound_names, setup))
+
+
+def bound_names(source: str) -> set[str]:
+    """Return the names that a cell binds at its top level; of ``from m import *`` all that Python itself has."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(source)
+            table = symtable.symtable(source, "cell", "exec")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    star = any(isinstance(line, ast.ImportFrom) and line.names[0].name == "*" for line in tree.body)
+    return names | set(dir(builtins)) if star else names

@@ -1,12 +1,7 @@
-"""What nccl-tests reports: the factor from algbw to busbw, what it tells of the ranks, and recorded runs.
+"""Runs of nccl-tests and copies that others recorded on machines few of us have, with their sources.
 
-A row of nccl-tests has the size in bytes and in elements, the type and the reduction, the root (-1 where there is
-none), and then twice, for a result in a buffer of its own (out-of-place) and in the buffer it came from (in-place):
-time in microseconds, algbw = bytes / time, busbw = algbw x a factor of the operation, and how many elements came out
-wrong. ``readers.read_log`` reads such files.
-
-Source: NVIDIA, nccl-tests, README.md and doc/PERFORMANCE.md; recorded runs with their sources in
-``data/measured/nccl_tests.json``.
+The figures lie in ``data/measured/nccl_tests.json``, the log of :func:`example` beside it. ``readers.read_log`` reads
+logs of your own, ``alphabeta.BUS_FACTORS`` holds the factor from algbw to busbw of each operation.
 """
 
 import json
@@ -16,41 +11,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from distgen_lab.bench import BUS_FACTORS
+from distgen_lab.alphabeta import BUS_FACTORS
 
-__all__ = ["Sweep", "bus_factor", "example", "host_copies", "ranks_of_ratio", "recorded", "switch_sums", "v100_rings"]
-
-_MOST_RANKS = 4096
-
-
-def bus_factor(operation: str, ranks: int) -> float:
-    """Return busbw over algbw: what the busiest link of a flat network carries, over the size.
-
-    Raises:
-        ValueError: for an unknown operation, or fewer than two ranks.
-
-    >>> bus_factor("all_reduce", 8), bus_factor("all_gather", 8), bus_factor("broadcast", 8)
-    (1.75, 0.875, 1.0)
-    """
-    if operation not in BUS_FACTORS:
-        raise ValueError(f"unknown operation {operation!r}; there are: {', '.join(BUS_FACTORS)}")
-    if ranks < 2:
-        raise ValueError(f"ranks is {ranks}; 2 or more are needed")
-    return BUS_FACTORS[operation](ranks)
-
-
-def ranks_of_ratio(ratio: float, operation: str = "all_reduce", tolerance: float = 2e-3) -> int | None:
-    """Return the number of ranks whose factor is nearest to ``ratio``; None if none is near, or the factor is always 1.
-
-    A way to see how many ranks a log really came from: 1.75 is 8, 1.979 is 96.
-
-    >>> ranks_of_ratio(1.75), ranks_of_ratio(1.97917), ranks_of_ratio(1.0, "broadcast")
-    (8, 96, None)
-    """
-    if bus_factor(operation, 2) == bus_factor(operation, 3):
-        return None
-    best = min(range(2, _MOST_RANKS + 1), key=lambda ranks: abs(bus_factor(operation, ranks) - ratio))
-    return best if abs(bus_factor(operation, best) - ratio) <= tolerance else None
+__all__ = ["Sweep", "example", "host_copies", "recorded", "switch_sums", "v100_rings"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +32,7 @@ class Sweep:
     @property
     def busbw(self) -> tuple[float, ...]:
         """Bus bandwidth of each size, in bytes/s."""
-        factor = bus_factor(self.collective, self.ranks)
+        factor = BUS_FACTORS[self.collective](self.ranks)
         return tuple(factor * n / s for n, s in zip(self.bytes, self.seconds, strict=True))
 
     def at(self, nbytes: int) -> float:
