@@ -49,7 +49,8 @@ class _Renderer(RendererAgg):
 
 class _Canvas(FigureCanvasAgg):
     def get_renderer(self) -> _Renderer:
-        return _Renderer(*self.figure.bbox.size, self.figure.dpi)
+        width, height = np.round(self.figure.bbox.size)  # 4.6 inches are 460 pixels, not 459
+        return _Renderer(width, height, self.figure.dpi)
 
 
 @lru_cache(maxsize=_WORDS)
@@ -62,26 +63,29 @@ def _word(
     s: str, prop: FontProperties, angle: float, ismath: Any, dpi: float, color: tuple, alpha: float
 ) -> tuple[np.ndarray, int, int]:
     """A word's pixels from the bottom up, and where their lower left corner is from the word's own, in pixels."""
-    room = int(np.hypot(*_measure(s, prop, ismath, dpi)[:2])) + 8
-    renderer = RendererAgg(2 * room, 2 * room, dpi)
+    width, height, _ = _measure(s, prop, ismath, dpi)
+    if angle:
+        width = height = 2 * np.hypot(width, height)
+    left, low = (int(width) // 2 + 8, int(height) // 2 + 8) if angle else (8, int(height) + 8)
+    renderer = RendererAgg(int(width) + 16, int(1.5 * height) + 16, dpi)
     context = renderer.new_gc()
     context.set_foreground(color, isRGBA=True)
     context.set_alpha(alpha)
-    renderer.draw_text(context, room, room, s, prop, angle, ismath)
+    renderer.draw_text(context, left, low, s, prop, angle, ismath)
     drawn = np.asarray(renderer.buffer_rgba())
     rows, columns = (np.flatnonzero(drawn[..., 3].any(axis=axis)) for axis in (1, 0))
     if not len(rows):
         return np.zeros((1, 1, 4), np.uint8), 0, 0
     cut = drawn[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    return np.ascontiguousarray(cut[::-1]), int(columns[0]) - room, room - int(rows[-1]) - 1
+    return np.ascontiguousarray(cut[::-1]), int(columns[0]) - left, low - int(rows[-1]) - 1
 
 
 def _simplify(ax: Axes) -> None:
     """Draw the ticks of both axes as one line and a few words each."""
-    if not ax.axison:
-        return
     for axis in (ax.xaxis, ax.yaxis):
-        if axis.get_visible() and axis.get_ticks_position() in ("bottom", "left", "default"):
+        if not ax.axison:
+            axis.set_visible(False)  # else the title asks where its ticks would be
+        elif axis.get_visible() and axis.get_ticks_position() in ("bottom", "left", "default"):
             _ticks(ax, axis)
 
 

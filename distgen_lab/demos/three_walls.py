@@ -31,7 +31,7 @@ def data(parameters: float, tokens: float, device: str, devices: float, batch: f
 
 def draw(figure: Figure, walls: ThreeWalls) -> None:
     """Draw the three walls side by side."""
-    layout = {"left": 0.09, "right": 0.99, "bottom": 0.1, "top": 0.9, "wspace": 0.42}
+    layout = {"left": 0.09, "right": 0.99, "bottom": 0.1, "top": 0.9, "wspace": 0.52}
     plots.three_walls(figure.subplots(1, 3, gridspec_kw=layout), walls)
 
 

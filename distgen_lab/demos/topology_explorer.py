@@ -127,6 +127,7 @@ def draw(figure: Figure, view: View) -> None:
     else:
         plots.network(left, view.network, path=view.path)
     plots.distances(right, view.network, len(view.path) - 1 if view.show == "shortest path" else None)
+    right.get_legend().set_loc("upper right")  # where it stays, whatever the bars do
     right.set_title("distances", fontsize=9)
 
 

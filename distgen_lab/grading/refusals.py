@@ -98,7 +98,7 @@ def _check(cell: NotebookNode) -> Iterator[str]:
     except SyntaxError as error:
         yield f"does not parse (line {error.lineno}: {error.msg}); mend it"
         return
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _called(node) == "report"]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _reports(node)]
     if len(calls) != 1 or len(calls[0].args) != 2:
         what = f"{len(calls)} times" if len(calls) != 1 else "without an id and a value"
         yield f"calls checks.report {what}; a check ends in one checks.report({cell.id!r}, value)"
@@ -111,6 +111,10 @@ def _check(cell: NotebookNode) -> Iterator[str]:
     elif not any(isinstance(node, ast.Name) for node in ast.walk(value)):
         yield f"reports {ast.unparse(value)!r}, which holds nothing a student made; report what their function returns"
     yield from _stored(cell)
+
+
+def _reports(call: ast.Call) -> bool:
+    return ast.unparse(call.func) in ("checks.report", "report")
 
 
 def _called(call: ast.Call) -> str:
@@ -202,7 +206,7 @@ def _expectations(tree: ast.AST) -> Iterator[str]:
 
 def _echoes(tree: ast.AST, value: Any, telling: set[float]) -> Iterator[str]:
     """Literals that make up the result: all of it among the inputs of a call, half of it elsewhere."""
-    inputs = {id(inner) for call in ast.walk(tree) if isinstance(call, ast.Call) and _called(call) != "report"
+    inputs = {id(inner) for call in ast.walk(tree) if isinstance(call, ast.Call) and not _reports(call)
               for argument in (*call.args, *call.keywords) for inner in ast.walk(argument)}  # fmt: skip
     given: dict[float, bool] = {}
     for node in ast.walk(tree):
@@ -214,7 +218,10 @@ def _echoes(tree: ast.AST, value: Any, telling: set[float]) -> Iterator[str]:
         elif literal is not None and _long(value) and difference(literal, value) is None:
             yield ast.unparse(node)
     elsewhere = [leaf for leaf, is_input in given.items() if not is_input]
-    if telling and (len(given) == len(telling) or 2 * len(elsewhere) > len(telling)):
+    nothing_else = all(
+        map(_tells, _leaves(value))
+    )  # words and small numbers may be the answer, and the rest the question
+    if telling and ((nothing_else and len(given) == len(telling)) or 2 * len(elsewhere) > len(telling)):
         yield ", ".join(f"{leaf:.12g}" for leaf in given)
 
 

@@ -7,7 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from lab import CHROMIUM, FLAGS, ROOT, address, open_page
+from lab import CHROMIUM, FLAGS, LATENCIES, ROOT, address, open_page, table
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Print how long the demos took, also with -q."""
+    if latencies := config.stash.get(LATENCIES, None):
+        terminalreporter.write_line("\n" + table(latencies))
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from statistics import median, quantiles
 
 import pytest
 
@@ -18,6 +19,7 @@ MARKS = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt install chromium"),
     pytest.mark.skipif(not shutil.which("make"), reason="make is not installed"),
 ]
+LATENCIES = pytest.StashKey()  # milliseconds from a key to the new picture, by demo
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -33,6 +35,21 @@ PIXELS = """async image => {
     canvas.getContext("2d").drawImage(image, 0, 0);
     return canvas.toDataURL();
 }"""
+
+
+def table(latencies):
+    """Milliseconds by demo as a table of text; demos without any are left out."""
+    rows = {name: times for name, times in latencies.items() if len(times) > 1}
+    rows["all"] = [time for times in rows.values() for time in times]
+    head = "key to new picture in ms: demo, pictures, median, 95th percentile"
+    return "\n".join(
+        [head]
+        + [
+            f"{name:<22}{len(t):>4}{median(t):>7.0f}{quantiles(t, n=20, method='inclusive')[-1]:>7.0f}"
+            for name, t in rows.items()
+            if len(t) > 1
+        ]
+    )
 
 
 def address(process, runtime, log):

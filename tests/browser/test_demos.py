@@ -2,17 +2,16 @@
 
 import json
 from itertools import pairwise
-from statistics import median, quantiles
 
 import nbformat
 import pytest
-from lab import MARKS, PICTURES, PIXELS, ROOT, open_page
+from lab import LATENCIES, MARKS, PICTURES, PIXELS, ROOT, open_page, table
 
 from distgen_lab import demos
 
 pytestmark = MARKS
 NOTEBOOK = "notebooks/lecture_demos.ipynb"
-PRESSES = 4  # of each control, each to a picture not seen before
+PRESSES = 2  # of each control, each to a picture not seen before
 # Controls that the first picture does not depend on, and the button that brings a picture that does.
 CONTEXT = {
     ("topology_explorer", "path from"): "a fat-tree",
@@ -32,6 +31,12 @@ WATCH = """demo => {
     const shown = () => window.seen?.(performance.now() - window.pressed);
     image.addEventListener("load", () => requestAnimationFrame(shown));
 }"""
+PAINTED = """async image => {
+    const frame = () => new Promise(requestAnimationFrame);
+    await image.decode();
+    await frame();
+    await frame();
+}"""
 ARM = """() => {
     window.pressed = null;
     window.answer = new Promise(seen => { window.seen = seen; setTimeout(seen, 3000, null); });
@@ -49,20 +54,10 @@ def lecture(server, browser):
 
 @pytest.fixture(scope="module")
 def latencies(request):
-    """Seconds by demo, filled by the tests; printed as a table in the end."""
-    found = {}
+    """Milliseconds by demo, filled by the tests; the terminal's summary shows them as a table."""
+    found = request.config.stash.setdefault(LATENCIES, {})
     yield found
-    rows = [row(name, sorted(times)) for name, times in found.items()]
-    everything = sorted(time for times in found.values() for time in times)
-    text = "\n".join(
-        ["", "key to new picture in ms: demo, pictures, median, 95th percentile", *rows, row("all", everything)]
-    )
-    (PICTURES / "latency.txt").write_text(text + "\n", encoding="utf-8")
-    request.config.pluginmanager.getplugin("terminalreporter").write_line(text)
-
-
-def row(name, times):
-    return f"{name:<22}{len(times):>4}{median(times):>7.0f}{quantiles(times, n=20)[-1]:>7.0f}"
+    (PICTURES / "latency.txt").write_text(table(found) + "\n", encoding="utf-8")
 
 
 class Demo:
@@ -93,6 +88,11 @@ class Demo:
         button.focus()
         return self.press(button, "Space")
 
+    def screenshot(self, name):
+        """Take a picture of the cell as soon as all of it is painted."""
+        self.image.evaluate(PAINTED)
+        self.cell.screenshot(path=PICTURES / f"{name}.png")
+
     def pixels(self):
         return self.image.evaluate(PIXELS)
 
@@ -119,7 +119,7 @@ def test_the_notebook_holds_every_demo():
 @pytest.mark.parametrize("name", demos.__all__)
 def test_every_control_answers_to_the_keyboard_and_nothing_jumps(lecture, latencies, name):
     demo = Demo(lecture, name)
-    demo.cell.screenshot(path=PICTURES / f"{name}.png")
+    demo.screenshot(name)
     first, boxes, times = demo.pixels(), demo.boxes(), latencies.setdefault(name, [])
     for label, control in demo.controls():
         if (name, label) in CONTEXT:
@@ -134,6 +134,6 @@ def test_every_control_answers_to_the_keyboard_and_nothing_jumps(lecture, latenc
         demo.button("start")
         assert demo.pixels() == first, f"{label}: start does not lead back"
     demo.press(demo.place.locator(".distgen-buttons button").nth(2), "Space")
-    demo.cell.screenshot(path=PICTURES / f"{name}-preset.png")
+    demo.screenshot(f"{name}-preset")
     assert demo.boxes() == boxes
     assert lecture.errors() == [] and json.loads(demo.page.evaluate("JSON.stringify(window.moved)")) == []

@@ -87,7 +87,7 @@ ANSWERS = {
     "os_exit": ("import os\ndef squares(n):\n    os._exit(0)", "died"),
     "segfault": ("import ctypes\ndef squares(n):\n    return ctypes.string_at(0)", "died"),
     "kills_itself": ("import os\ndef squares(n):\n    os.kill(os.getpid(), 9)", "died"),
-    "endless_recursion": ("def squares(n):\n    return squares(n)", "RecursionError"),
+    "endless_recursion": ("def squares(n):\n    return squares(n)", ""),
     "ignores_interrupts": (
         "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ndef squares(n):\n    while True:\n        pass",
         "timeout",
@@ -460,8 +460,8 @@ HOARD = """def parts(x):
 RANKS = {
     "torch_tensor": "import torch\ndef parts(x):\n"
     "    return {'half': torch.tensor(x / 2, dtype=torch.float64), 'name': 'part'}",
-    "forks_without_end": "import os, time\nmade = 0\ntry:\n    while made < 5000:\n        if not os.fork():\n"
-    "            time.sleep(60)\n            os._exit(0)\n        made += 1\nexcept OSError:\n    pass\n"
+    "spawns_without_end": "import os\nmade = 0\ntry:\n    while made < 5000:\n"
+    "        os.posix_spawn('/bin/sleep', ['sleep', '60'], {})\n        made += 1\nexcept OSError:\n    pass\n"
     "assert made < 600\ndef parts(x):\n    return {'half': x / 2, 'name': 'part'}",
     "gloo_inside": "def parts(x):\n    from distgen_lab import launch\n"
     "    halves = launch(lambda: x / 2, ranks=2).values\n    return {'half': halves[0], 'name': 'part'}",

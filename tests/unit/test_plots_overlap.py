@@ -64,6 +64,13 @@ def test_marks_labels_and_open_spans(ax):
     assert [text.get_text() for text in ax.texts] == ["2", "naive 9 s"]
 
 
+def test_a_trace_is_drawn_with_its_operations_as_communication_and_without_copies(ax):
+    """Compute 0 to 4, two collectives 2 to 6 and 6 to 7, a copy over all of it: 2 s hide, 3 s are exposed."""
+    spans = [Span(0, "compute", 0, 4), Span(1, "all_reduce", 2, 6), Span(0, "copy", 0, 9), Span(1, "all_gather", 6, 7)]
+    painted(plots.gantt(ax, Timeline(spans, 2)))
+    assert [length(ax, color) for color in (BLUE, SKY, RED)] == pytest.approx([4, 2, 3])
+
+
 def test_curves_are_the_numbers_given(ax):
     painted(plots.bucket_times(ax, [1e3, 1e6], {"rule": [2, 1]}, {"best": 0.5}, {"measured": ([1e4], [1.5])}))
     assert [list(line.get_ydata()) for line in ax.lines] == [[2, 1], [1.5], [0.5, 0.5]]
