@@ -77,13 +77,16 @@ def _judged() -> bool:
     return "NBGRADER_EXECUTION" not in os.environ and any(name in os.environ for name in JUDGES)
 
 
-def explain(check_id: str, value: Any) -> tuple[bool | None, str]:
-    """Compare an encoded report with the key; return (right or wrong, or None where no key exists; sentence)."""
+def explain(check_id: str, value: Any, number: int | None = None) -> tuple[bool | None, str]:
+    """Compare an encoded report with the key; return (right or wrong, or None where no key exists; sentence).
+
+    ``number`` is the variant whose worked input was reported; where none is given, this bundle's.
+    """
     key = answer_key().get(check_id)
     if key is None:
         return None, f"{check_id}: reported."
     rel, every = key.get("rel", REL), [key, *key.get("variants", [])]
-    own = every[variant() % len(every)]
+    own = every[(variant() if number is None else number) % len(every)]
     found = difference(value, own["value"], rel)
     if found is None:
         return True, f"{key['title']}: right."

@@ -17,7 +17,7 @@ from distgen_lab.grading.run import CellResult, Job, Results, run
 from distgen_lab.grading.sandbox import why_not
 from distgen_lab.grading.selfcheck import fault, probes
 from distgen_lab.grading.submission import OWN, Submission, UnreadableSubmission, merge
-from distgen_lab.grading.variants import seeded
+from distgen_lab.grading.variants import number_of, seeded
 from distgen_lab.judging import difference
 
 __all__ = ["GradingError", "Row", "blame", "find_submissions", "grade", "reference", "references", "write_grades"]
@@ -147,7 +147,8 @@ class _Section:
 
     def _open(self, results: Results) -> None:
         self.wanted = _reports(self.master, self._distinct(), results)
-        wrong = next(filter(None, (fault(self.master, results, wanted) for wanted in self.wanted.values())), None)
+        faults = (fault(self.master, results, wanted, number_of(seed)) for seed, wanted in self.wanted.items())
+        wrong = next(filter(None, faults), None)
         if wrong:
             raise GradingError(f"{self.master.path}: {wrong}. Nothing is graded until this is mended")
 

@@ -42,8 +42,11 @@ def probes(master: Master) -> dict[str, NotebookNode]:
     }
 
 
-def fault(master: Master, results: Results, wanted: Mapping[str, Any]) -> str | None:
-    """Return None if the probes scored as they must, else one sentence; ``wanted`` is what the solution reports."""
+def fault(master: Master, results: Results, wanted: Mapping[str, Any], number: int = 0) -> str | None:
+    """Return None if the probes scored as they must, else one sentence.
+
+    ``wanted`` is what the solution reports with the worked inputs of variant ``number``.
+    """
     for name in (STUBS, FORGED):
         scored = [check for check, cell in results[name].items() if _matches(master, check, cell, wanted)]
         if scored:
@@ -51,7 +54,7 @@ def fault(master: Master, results: Results, wanted: Mapping[str, Any]) -> str | 
     for question in master.all:
         if any(difference(wanted[check], wanted[check], question.rel) is not None for check in question.checks):
             return f"the solution of {question.key} does not score; what it reports is not equal to itself"
-        if explain(question.visible, wanted[question.visible])[0] is False:
+        if explain(question.visible, wanted[question.visible], number)[0] is False:
             return f"the solution of {question.key} is wrong by the answer key; make the key anew"
     return None
 

@@ -13,7 +13,7 @@ from distgen_lab.checks import SEED_VARIABLE, VARIANT_VARIABLE
 from distgen_lab.grading.master import Master, MasterError
 from distgen_lab.grading.submission import Merged
 
-__all__ = ["choices", "seeded", "seeds_of", "variant"]
+__all__ = ["choices", "number_of", "seeded", "seeds_of", "variant"]
 
 
 def variant(student: str, seed: str, variants: int) -> int:
@@ -40,14 +40,14 @@ def seeds_of(students: Iterable[str], seed: str, variants: int, bundles: bool = 
 
 def seeded(merged: Merged, seed: str) -> Merged:
     """Return the merged notebooks with a first cell that sets the seed of the graded inputs, and the variant."""
-    facts = {SEED_VARIABLE: seed, VARIANT_VARIABLE: str(_of_seed(seed))}
+    facts = {SEED_VARIABLE: seed, VARIANT_VARIABLE: str(number_of(seed))}
     for notebook in (merged.visible, merged.hidden):  # no import: it would stand in the student's namespace
         notebook.cells.insert(0, new_code_cell(f"__import__('os').environ.update({facts!r})"))
     return merged
 
 
-def _of_seed(seed: str) -> int:
-    """The variant of the worked inputs in a seed that :func:`seeds_of` made."""
+def number_of(seed: str) -> int:
+    """Return the variant of the worked inputs in a seed that :func:`seeds_of` made, 0 where it names none."""
     found = re.search(r"/bundle-(\d+)$", seed)
     return int(found[1]) if found else 0
 

@@ -36,7 +36,22 @@ def section(request, tmp_path_factory):
         (folder / "in" / student).mkdir(parents=True)
         nbformat.write(notebook, folder / "in" / student / request.param.name)
     options = ["--no-sandbox"] if why_not() else []
-    assert main(["grade", str(folder / "in"), "--out", str(folder / "out"), "--seed", "a class", "--variants", "1", *options]) == 0
+    assert (
+        main(
+            [
+                "grade",
+                str(folder / "in"),
+                "--out",
+                str(folder / "out"),
+                "--seed",
+                "a class",
+                "--variants",
+                "1",
+                *options,
+            ]
+        )
+        == 0
+    )
     return master, folder / "out"
 
 
