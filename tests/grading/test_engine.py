@@ -226,7 +226,7 @@ def test_grading_refuses_where_an_empty_answer_scores(tmp_path, monkeypatch):
 
 def test_grading_refuses_a_solution_that_the_key_calls_wrong(tmp_path, monkeypatch):
     master = shared_master(tmp_path)
-    monkeypatch.setattr("distgen_lab.grading.selfcheck.explain", lambda check, value: (False, "no"))
+    monkeypatch.setattr("distgen_lab.grading.selfcheck.explain", lambda *given: (False, "no"))
     with pytest.raises(GradingError, match="q9-1 is wrong by the answer key"):
         grade({"08": master}, hand_in(master, tmp_path, {"one": RIGHT["q9-1"]}), sandbox=False)
 
