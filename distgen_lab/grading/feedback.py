@@ -3,7 +3,7 @@
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from distgen_lab.checks import explain
+from distgen_lab.checks import VARIANT_VARIABLE, explain, variant
 from distgen_lab.grading.grade import blame
 from distgen_lab.grading.master import Master, Question
 from distgen_lab.grading.run import CellResult, Job, run
@@ -36,7 +36,8 @@ def feedback(path: Path) -> tuple[list[str], int, int]:
     merged = merge(master, submission)
     if set(merged.found.values()) == {"missing"}:
         raise UnreadableSubmission(f"{path}: holds no answer cell of {master.section}; is it an exercise notebook?")
-    cells = run(Job({"notebook": merged.visible}, master.all))["notebook"]
+    own = {VARIANT_VARIABLE: str(variant())}  # the worker imports the installed library, which may be another bundle
+    cells = run(Job({"notebook": merged.visible}, master.all, environment=own))["notebook"]
     lines = [_sentence(question, merged.found[question.key], cells) for question in master.all]
     return [text for _, text in lines], sum(right for right, _ in lines), len(lines)
 

@@ -70,7 +70,8 @@ def test_questions_say_their_points_and_add_up_to_100(path):
         assert f'raise NotImplementedError("{question.title}' in stub
         assert '"""' in stub
     assert master.points == 100
-    assert 8 <= len(master.questions) <= 11
+    fewest = 6 if master.section == "08_planning" else 8  # there most questions are a search of one's own
+    assert fewest <= len(master.questions) <= 11
 
 
 def test_links_between_notebooks_lead_somewhere():

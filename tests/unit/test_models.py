@@ -597,6 +597,7 @@ def test_samples_are_the_published_models():
     assert {name: shape.parameters for name, shape in found.items()} == {
         "gpt2": 124_439_808, "gpt3-175b": gpt3, "llama-2-7b": 6_738_415_616,
         "llama-3-70b": 70_553_706_496, "mixtral-8x7b": 46_702_792_704, "deepseek-v3": 671_026_404_352,
+            "qwen3-0.6b": 596_049_920,
     }  # fmt: skip
     assert all(shape.name == name and not shape.assumed for name, shape in found.items())
 
