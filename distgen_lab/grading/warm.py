@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,22 @@ class WarmError(RuntimeError):
     """The server did not start a kernel; the message says why."""
 
 
+@cache
 def usable() -> bool:
-    """Return whether kernels can be started warm here: on Linux, as root."""
-    return sys.platform == "linux" and os.geteuid() == 0
+    """Return whether kernels can be started warm here: on Linux, as root, where entering a namespace is allowed."""
+    return sys.platform == "linux" and os.geteuid() == 0 and _may_enter()
+
+
+def _may_enter() -> bool:
+    """Whether a process may enter the namespaces of another: tried with its own, in a fork."""
+    libc = ctypes.CDLL(None)
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            spaces = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
+            os._exit(any(libc.setns(space, kind) for space, kind in zip(spaces, NAMESPACES.values(), strict=True)))
+        os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def doorkeeper(sockets: Path) -> list[str]:
@@ -124,13 +138,17 @@ def _let_in(request: dict[str, Any]) -> int:
     door = _wait_at(request["door"])
     try:
         spaces = _namespaces(request["launcher"])
+        inside, tell = os.pipe()
         try:
             waiting = os.fork()
             if waiting == 0:
-                _enter(request, door, spaces)
+                _enter(request, door, spaces, tell)
         finally:
-            for space in spaces:
-                os.close(space)
+            for descriptor in (*spaces, tell):
+                os.close(descriptor)
+        with open(inside, "rb") as answer:
+            if not answer.read():
+                raise PermissionError("its namespaces cannot be entered")
     finally:
         os.close(door)
     return waiting
@@ -158,13 +176,15 @@ def _namespaces(launcher: int) -> list[int]:
     return [os.open(f"/proc/{inner}/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
 
 
-def _enter(request: dict[str, Any], door: int, spaces: list[int]) -> None:
-    """Enter, fork the kernel inside, and hold the door open until the kernel ends. Does not return."""
+def _enter(request: dict[str, Any], door: int, spaces: list[int], tell: int) -> None:
+    """Enter, say so, fork the kernel inside, and hold the door open until the kernel ends. Does not return."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         for space, kind in zip(spaces, NAMESPACES.values(), strict=True):
             if libc.setns(space, kind):
                 os._exit(1)
+        os.write(tell, b"inside")
+        os.close(tell)
         kernel = os.fork()
         if kernel == 0:
             _become_kernel(request, libc)
@@ -186,7 +206,7 @@ def _become_kernel(request: dict[str, Any], libc: Any) -> None:
         _give_up_privileges(request["user"], request["limits"], libc)
         os.chdir(request["home"])
         os.environ.clear()
-        os.environ.update(request["environment"])
+        os.environ.update(request["environment"], PWD=request["home"])
         sys.argv = ["ipykernel_launcher", *request["argv"]]
         gc.unfreeze()
         _run_kernel(request["argv"])
