@@ -15,7 +15,10 @@ from typing import Any
 
 from distgen_lab.ranks.world import current, join, launcher
 
-__all__ = ["ranks_of", "run"]
+__all__ = ["PATIENCE", "ranks_of", "run"]
+
+PATIENCE = 30.0
+"""Seconds that the ranks of an exercise may take: less than its cells may, so that the launcher says who waits."""
 
 
 def run(lab: Callable[..., str], *args: Any) -> None:

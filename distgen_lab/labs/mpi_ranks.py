@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from distgen_lab import ranks as real
+from distgen_lab.labs import PATIENCE
 from distgen_lab.ranks import DeadlockError, LaunchError, MismatchError, RankError
 from distgen_lab.timeline import Span, Timeline
 
@@ -153,7 +154,7 @@ def report_of(function: Callable, ranks: int, *facts: str, **options: Any) -> di
     if isinstance(MPI, Skipped):
         raise LaunchError(MPI.why)
     try:
-        run = real.launch(function, ranks, "mpi", **options)
+        run = real.launch(function, ranks, "mpi", **{"timeout": PATIENCE} | options)
     except RankError as error:
         kinds = {DeadlockError: "deadlock", MismatchError: "mismatch"}
         print(error)

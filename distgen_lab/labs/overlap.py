@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from distgen_lab import overlap
 from distgen_lab.alphabeta import Link
-from distgen_lab.labs import ranks_of, run
+from distgen_lab.labs import PATIENCE, ranks_of, run
 from distgen_lab.overlap import COMMUNICATION, COMPUTE
 from distgen_lab.ranks.world import current
 from distgen_lab.timeline import Span, Timeline
@@ -145,7 +145,7 @@ def watch_blocks(reduce_blocks: Callable[..., Any], blocks: int, ranks: int = 2)
     """
     from distgen_lab.ranks import launch
 
-    run = launch(_blocks_on_rank, ranks, "gloo", (reduce_blocks, blocks))
+    run = launch(_blocks_on_rank, ranks, "gloo", (reduce_blocks, blocks), timeout=PATIENCE)
     return [_order_of(result.value, result.events) for result in run]
 
 

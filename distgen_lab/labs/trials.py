@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from distgen_lab.labs import PATIENCE
 from distgen_lab.ranks import Run, launch
 
 __all__ = ["averages", "expert_answers", "mlp_outputs", "sums", "zero_steps"]
@@ -29,7 +30,7 @@ def sums(function: Callable[[Tensor], None], ranks: int, numbers: Sequence[float
         function(given)
         return given.tolist()
 
-    run = launch(work, ranks)
+    run = launch(work, ranks, timeout=PATIENCE)
     return {"values": run.values, "sent": [[row.sent_messages, row.sent_bytes] for row in run.timeline.traffic()]}
 
 
@@ -44,7 +45,7 @@ def averages(
         function(given, cap)
         return [tensor.flatten().tolist() for tensor in given]
 
-    run = launch(work, ranks)
+    run = launch(work, ranks, timeout=PATIENCE)
     return {"values": run.values, "bytes": [[size for op, size in mine if op == "all_reduce"] for mine in _calls(run)]}
 
 
@@ -61,7 +62,7 @@ def zero_steps(function: Callable[..., None], ranks: int, count: int, steps: int
             function(whole, torch.cos(whole * (dist.get_rank() + 1) + step), part, rate, beta)
         return [whole.tolist(), part.tolist()]
 
-    run = launch(work, ranks)
+    run = launch(work, ranks, timeout=PATIENCE)
     return {"values": run.values, "calls": _calls(run)}
 
 
@@ -73,7 +74,7 @@ def mlp_outputs(function: Callable[..., Tensor], ranks: int, tokens: int, width:
         shapes = [(tokens, width), (width, hidden), (hidden,), (hidden, width), (width,)]
         return function(*(torch.randn(shape, dtype=torch.float64) for shape in shapes)).tolist()
 
-    run = launch(work, ranks)
+    run = launch(work, ranks, timeout=PATIENCE)
     return {"values": run.values, "calls": _calls(run)}
 
 
@@ -89,7 +90,7 @@ def expert_answers(function: Callable[..., Tensor], ranks: int, choices: Sequenc
         tokens = torch.arange(1.0, 2 * len(choice) + 1, dtype=torch.float64).view(-1, 2) + 100 * rank
         return function(tokens, choice, lambda rows: rows * 10**rank).tolist()
 
-    run = launch(work, ranks)
+    run = launch(work, ranks, timeout=PATIENCE)
     moved = [[s for s in result.events if s.op == "all_to_all_single" and s.dtype == "float64"] for result in run]
     return {"values": run.values, "bytes": [[span.nbytes for span in mine] for mine in moved]}
 

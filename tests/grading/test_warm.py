@@ -108,11 +108,11 @@ def test_a_server_that_cannot_start_a_kernel_says_why(tmp_path):
     server = warm.Warm()
     try:
         place = {"user": 61000, "home": "/", "environment": {}, "limits": {}}
-        with pytest.raises(warm.WarmError, match="the sandbox does not open: .*door"):
+        with pytest.raises(warm.WarmError, match=r"the sandbox does not open: .*door"):
             server.start(tmp_path, os.getpid(), [], **place)
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()
-        with pytest.raises(warm.WarmError, match="the server has ended|does not answer"):
+        with pytest.raises(warm.WarmError, match=r"the server has ended|does not answer"):
             server.start(tmp_path, os.getpid(), [], **place)
     finally:
         server.close()

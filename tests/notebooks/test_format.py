@@ -14,6 +14,7 @@ from distgen_lab.course import course_root
 from distgen_lab.grading.feedback import exercises
 from distgen_lab.grading.key import key_path, make_key
 from distgen_lab.grading.master import Master
+from distgen_lab.labs import PATIENCE
 from distgen_lab.notebooks import FOLDERS, canonical, main, paths_of, problems, write
 
 ROOT = course_root()
@@ -72,6 +73,22 @@ def test_questions_say_their_points_and_add_up_to_100(path):
     assert master.points == 100
     fewest = 6 if master.section == "08_planning" else 8  # there most questions are a search of one's own
     assert fewest <= len(master.questions) <= 11
+
+
+RANKS = re.compile(r"\b(?:report_of|watch_blocks|trials\.\w+|launch)\(")
+"""What starts ranks in a check."""
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=name)
+def test_ranks_of_a_check_end_before_their_cell(path):
+    """Else the time limit of the cell hides the launcher's sentence on who waits for whom."""
+    master = Master(path)
+    for question in master.all:
+        source = "\n".join(master.cell(cell).source for cell in question.cells)
+        limits = [float(text) for text in re.findall(r"\btimeout=(\d+)", source)]
+        assert len(limits) == source.count("launch("), question.key
+        if RANKS.search(source):
+            assert question.seconds >= max([PATIENCE, *limits]) + 15, question.key
 
 
 def test_links_between_notebooks_lead_somewhere():

@@ -1,10 +1,13 @@
 """Trials of readers' functions: right and wrong ones leave values and bytes that can be told apart."""
 
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
 
 from distgen_lab.labs import trials
+from distgen_lab.ranks import DeadlockError
 
 pytestmark = pytest.mark.slow
 
@@ -67,3 +70,9 @@ def test_answers_of_experts_and_uneven_bytes():
 
     found = trials.expert_answers(own_expert, 2, [[0], [1, 1]])
     assert found == {"values": [[[1, 2]], [[1010, 1020], [1030, 1040]]], "bytes": [[16], [32]]}
+
+
+def test_ranks_that_take_too_long_end_before_their_cell_would(monkeypatch):
+    monkeypatch.setattr(trials, "PATIENCE", 3.0)
+    with pytest.raises(DeadlockError, match="No end within 3 s"):
+        trials.sums(lambda data: time.sleep(100), 2, [1])
