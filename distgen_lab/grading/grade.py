@@ -156,18 +156,25 @@ class _Section:
         if student in self.refused:
             return [_row(self.master, student, q, Fraction(0), self.refused[student]) for q in self.master.all]
         cells = _joined(self.master, str(number), results)
-        _compare(self.master, cells, self.wanted[self.seeds[student]])
+        seed = self.seeds[student]
+        _compare(self.master, cells, self.wanted[seed], number_of(seed))
         return [_judge(self.master, student, q, self.found[student][q.key], cells) for q in self.master.all]
 
 
-def _compare(master: Master, cells: dict[str, CellResult], wanted: dict[str, Any]) -> None:
-    """Judge every report: here, in the process that holds the reference, and on plain data alone."""
+def _compare(master: Master, cells: dict[str, CellResult], wanted: dict[str, Any], number: int) -> None:
+    """Judge every report: here, in the process that holds the reference, and on plain data alone.
+
+    ``number`` is the variant of the worked inputs; a wrong report of one of them gets its hint.
+    """
     for question in master.all:
         for check in question.checks:
             result = cells.get(check)
             if result is not None and result.state == "reported":
                 result.detail = difference(result.value, wanted[check], question.rel)
                 result.state = "match" if result.detail is None else "differs"
+        worked = cells.get(question.visible)
+        if worked is not None and worked.state == "differs":
+            worked.detail = _hint(question, worked, number)
 
 
 def _joined(master: Master, name: str, results: Results) -> dict[str, CellResult]:
@@ -237,7 +244,7 @@ def _check_line(question: Question, name: str, result: CellResult, answer: CellR
     state, visible = states.get(result.state or "", "error"), name == question.visible
     words = ""
     if visible and state == "wrong":
-        words = _hint(question, result)
+        words = result.detail or ""
     elif visible and state != "right":
         words = answer.error or (answer.state and _words(question, answer)) or _words(question, result)
     elif state == "wrong":
@@ -246,9 +253,9 @@ def _check_line(question: Question, name: str, result: CellResult, answer: CellR
     return CheckLine(name, "visible" if visible else "hidden", state, one_line(words), worth)
 
 
-def _hint(question: Question, visible: CellResult) -> str:
+def _hint(question: Question, visible: CellResult, number: int) -> str:
     """What the author has to say to this wrong answer to the worked input; else what differs."""
-    known, words = explain(question.visible, visible.value)
+    known, words = explain(question.visible, visible.value, number)
     return words.removeprefix(f"{question.title}: ") if known is False else f"{visible.detail}"
 
 
@@ -275,7 +282,7 @@ def _reason(question: Question, answer: CellResult, visible: CellResult, hidden:
     if answer.error or answer.state:
         return f"answer cell: {_words(question, answer)}"
     if visible.state == "differs":
-        return f"wrong: {_hint(question, visible)}"
+        return f"wrong: {visible.detail}"
     if visible.state != "match":
         return f"worked input: {_words(question, visible)}"
     if hidden.state == "differs":

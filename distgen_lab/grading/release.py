@@ -18,6 +18,7 @@ from nbformat import NotebookNode
 
 from distgen_lab.grading.master import Master, MasterError, role
 from distgen_lab.grading.refusals import blind_checks, refusals, stored_report
+from distgen_lab.grading.variants import choices
 from distgen_lab.judging import difference
 
 __all__ = ["nbgrader_course", "nbgrader_source", "release"]
@@ -145,9 +146,12 @@ def _stale_key(root: Path, master: Master) -> Iterator[str]:
     except (OSError, ValueError) as error:
         yield f"{path}: no readable key of {master.path.name} ({error}); run python -m distgen_lab.notebooks build"
         return
+    inputs = choices(master)
     for question in master.all:
         if question.visible not in key:
             what = "is not in the key"
+        elif len(key[question.visible].get("variants", [])) + 1 != inputs[question.key]:
+            what = f"has {inputs[question.key]} worked inputs, not as many as the key"
         elif difference(stored_report(master.cell(question.visible)), key[question.visible]["value"], question.rel):
             what = "reports something else than the key says"
         else:

@@ -12,6 +12,7 @@ import nbformat
 import pytest
 
 from distgen_lab.checks import MIME
+from distgen_lab.course import course_root
 from distgen_lab.grading.master import Master, MasterError
 from distgen_lab.grading.refusals import blind_checks, refusals
 from distgen_lab.grading.release import nbgrader_course, release
@@ -269,6 +270,10 @@ def test_a_hidden_line_anywhere_stops_the_release(tmp_path, course, place, write
             "something else than the key",
         ),
         (lambda path: path.write_text("{}"), "is not in the key"),
+        (
+            lambda path: path.write_text(path.read_text().replace('"value": 8', '"variants": [{}], "value": 8')),
+            "1 worked inputs, not as many as the key",
+        ),
     ],
 )
 def test_a_key_that_does_not_fit_the_solution_stops_the_release(tmp_path, course, change_key, words):
@@ -301,3 +306,8 @@ def test_what_nbgrader_gets_holds_no_known_answer(tmp_path, course):
     roles = [cell.metadata.distgen.role for cell in nbformat.read(path, 4).cells if "distgen" in cell.metadata]
     assert roles == ["answer", "visible", "hidden"] * 3
     assert "Trusted points come only from:  distgen grade" in (path.parents[2] / "nbgrader_config.py").read_text()
+
+
+@pytest.mark.parametrize("path", sorted((course_root() / "solutions").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_no_section_of_the_course_is_refused(path):
+    assert list(refusals(Master(path))) == []

@@ -13,8 +13,10 @@ from distgen_lab.checks import MIME, worked
 from distgen_lab.cli import main
 from distgen_lab.course import course_root
 from distgen_lab.grading import key as key_module
+from distgen_lab.grading.grade import _compare
 from distgen_lab.grading.gradebook import read_book
 from distgen_lab.grading.master import Master, MasterError
+from distgen_lab.grading.run import CellResult
 from distgen_lab.grading.variants import choices, seeded, seeds_of, variant
 from distgen_lab.notebooks import write
 from tests.grading.conftest import NO_SANDBOX
@@ -152,6 +154,18 @@ def test_a_number_copied_from_another_variant_is_wrong(course, hand_in, tmp_path
     assert visible == {0: "right", 1: "wrong", 2: "wrong"}
     assert all(rows[student, "q9-1"].points == "0" for student in students.values())
     assert all(row.points == "10" for (student, _), row in rows.items() if student.startswith("right"))
+
+
+def test_the_hint_is_that_of_the_bundle():
+    """What is right in the first bundle is a wrong answer in the third, and is told so in words."""
+    master = Master(next(path for path in SOLUTIONS if path.stem.startswith("01")))
+    key = json.loads(key_module.key_path(master.section).read_text("utf-8"))
+    name = next(name for name in key if "variants" in key[name])
+    third, copied = key[name]["variants"][1], CellResult("reported", key[name]["value"])
+    typical = CellResult("reported", third["hints"][0]["value"])
+    for cell, words in ((copied, "This is the result for other numbers"), (typical, third["hints"][0]["hint"])):
+        _compare(master, {name: cell}, {name: third["value"]}, 2)
+        assert cell.state == "differs" and cell.detail.startswith(words)
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda path: path.stem)
