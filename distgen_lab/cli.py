@@ -1,4 +1,4 @@
-"""The command ``distgen``: doctor, check, release, grade, bench, read.
+"""The command ``distgen``: for students, instructors, lecturers and people who run clusters; ``distgen --help`` lists.
 
 Exit codes: 0 done, 1 done and something is not right (a check failed, a capability is broken), 2 used wrongly.
 """
@@ -49,7 +49,7 @@ def _expected() -> tuple[type[Exception], ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="distgen", description="DistGen Lab: check, release and grade the course.")
+    parser = argparse.ArgumentParser(prog="distgen", description="DistGen Lab: the course, its grading, and what it knows of clusters.")
     parser.add_argument("--version", action="version", version=f"DistGen Lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _command(commands, "doctor", _doctor, "say what this machine can do and how to mend what is missing")
