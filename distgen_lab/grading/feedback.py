@@ -7,7 +7,7 @@ from distgen_lab.checks import VARIANT_VARIABLE, explain, variant
 from distgen_lab.grading.grade import blame
 from distgen_lab.grading.master import Master, Question
 from distgen_lab.grading.run import CellResult, Job, run
-from distgen_lab.grading.submission import Submission, UnreadableSubmission, merge
+from distgen_lab.grading.submission import Submission, UnreadableSubmission, merge, only
 
 __all__ = ["exercises", "feedback"]
 
@@ -37,7 +37,8 @@ def feedback(path: Path) -> tuple[list[str], int, int]:
     if set(merged.found.values()) == {"missing"}:
         raise UnreadableSubmission(f"{path}: holds no answer cell of {master.section}; is it an exercise notebook?")
     own = {VARIANT_VARIABLE: str(variant())}  # the worker imports the installed library, which may be another bundle
-    cells = run(Job({"notebook": merged.visible}, master.all, environment=own))["notebook"]
+    asked = {"notebook": only(merged.answered, merged.visible)} if merged.answered else {}
+    cells = run(Job(asked, master.all, environment=own)).get("notebook", {})
     lines = [_sentence(question, merged.found[question.key], cells) for question in master.all]
     return [text for _, text in lines], sum(right for right, _ in lines), len(lines)
 

@@ -16,7 +16,7 @@ from distgen_lab.grading.resume import run_kept
 from distgen_lab.grading.run import CellResult, Job, Results, run
 from distgen_lab.grading.sandbox import why_not
 from distgen_lab.grading.selfcheck import fault, probes
-from distgen_lab.grading.submission import OWN, Submission, UnreadableSubmission, merge
+from distgen_lab.grading.submission import OWN, Submission, UnreadableSubmission, merge, only
 from distgen_lab.grading.variants import number_of, seeded
 from distgen_lab.judging import difference
 
@@ -126,7 +126,7 @@ class _Section:
         return list(dict.fromkeys(self.seeds.values()))
 
     def _hand_ins(self) -> dict[str, NotebookNode]:
-        """The two notebooks of each submission that can be read."""
+        """The two notebooks of each submission that can be read, with the questions it answers."""
         notebooks = {}
         for number, (student, paths) in enumerate(self.submissions.items()):
             try:
@@ -135,7 +135,9 @@ class _Section:
                 self.refused[student] = str(error)
                 continue
             self.found[student] = merged.found
-            notebooks |= {f"{number}-visible": merged.visible, f"{number}-hidden": merged.hidden}
+            if merged.answered:
+                kinds = {"visible": merged.visible, "hidden": merged.hidden}
+                notebooks |= {f"{number}-{kind}": only(merged.answered, kinds[kind]) for kind in kinds}
         return notebooks
 
     def _done(self, name: str, cells: dict[str, CellResult]) -> None:
@@ -179,7 +181,7 @@ def _compare(master: Master, cells: dict[str, CellResult], wanted: dict[str, Any
 
 def _joined(master: Master, name: str, results: Results) -> dict[str, CellResult]:
     """The visible run's results, and of the hidden run its checks: its answer cells ran in the visible run as well."""
-    cells, run_again = dict(results[f"{name}-visible"]), results[f"{name}-hidden"]
+    cells, run_again = (dict(results.get(f"{name}-{kind}", {})) for kind in ("visible", "hidden"))
     for question in master.all:
         answer = run_again.get(question.answer, CellResult())
         for check in question.hidden:

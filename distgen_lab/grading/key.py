@@ -5,12 +5,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from nbformat import NotebookNode
-
 from distgen_lab.grading.grade import references
 from distgen_lab.grading.master import Master, MasterError, Question
 from distgen_lab.grading.run import CellResult, Job, default_workers, run
-from distgen_lab.grading.submission import Submission, merge
+from distgen_lab.grading.submission import Submission, merge, only
 from distgen_lab.grading.variants import choices, seeded
 from distgen_lab.judging import difference, same
 from distgen_lab.plain import REL
@@ -80,17 +78,9 @@ def _run_known(master: Master, seeds: list[str], inputs: dict[str, int]) -> dict
     for number, seed in enumerate(seeds):
         asked = {key for key, count in inputs.items() if count > number}
         for k in range(0 if number else 1, len(sheets)):
-            notebooks[f"{number}-{k}"] = _only(asked, seeded(merge(master, sheets[k]), seed).visible)
+            notebooks[f"{number}-{k}"] = only(asked, seeded(merge(master, sheets[k]), seed).visible)
     results = run(Job(notebooks, master.all, workers=default_workers(), environment={"DISTGEN_KEY": "off"}))
     return {seed: [results.get(f"{n}-{k}", {}) for k, _ in enumerate(sheets)] for n, seed in enumerate(seeds)}
-
-
-def _only(asked: set[str], notebook: NotebookNode) -> NotebookNode:
-    """Take the cells of all other questions out of the notebook; return it."""
-    facts = (cell.metadata.get("distgen", {}) for cell in notebook.cells)
-    keep = ["question" not in fact or fact["question"] in asked for fact in facts]
-    notebook.cells = [cell for cell, kept in zip(notebook.cells, keep, strict=True) if kept]
-    return notebook
 
 
 def _reported(master: Master, question: Question, cells: dict[str, CellResult]) -> Any:

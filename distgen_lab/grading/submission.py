@@ -20,7 +20,7 @@ from nbformat.v4 import new_code_cell
 
 from distgen_lab.grading.master import Master, Question, role
 
-__all__ = ["MAX_BYTES", "OWN", "Merged", "Submission", "UnreadableSubmission", "bound_names", "merge"]
+__all__ = ["MAX_BYTES", "OWN", "Merged", "Submission", "UnreadableSubmission", "bound_names", "merge", "only"]
 
 MAX_BYTES = 5_000_000
 """Largest notebook that is read; outputs are not used, so a larger one needs only its outputs cleared."""
@@ -125,6 +125,19 @@ class Merged:
     hidden: NotebookNode
     found: dict[str, str] = field(default_factory=dict)
     """Per question: ``answered``, ``blank`` (the stub as released), ``missing`` (no such cell), ``several``."""
+
+    @property
+    def answered(self) -> set[str]:
+        """The questions with an answer of the student's own; the others earn nothing, whatever their cells do."""
+        return {key for key, state in self.found.items() if state not in ("blank", "missing")}
+
+
+def only(asked: set[str], notebook: NotebookNode) -> NotebookNode:
+    """Take the cells of all other questions out of the notebook; return it."""
+    facts = (cell.metadata.get("distgen", {}) for cell in notebook.cells)
+    keep = ["question" not in fact or fact["question"] in asked for fact in facts]
+    notebook.cells = [cell for cell, kept in zip(notebook.cells, keep, strict=True) if kept]
+    return notebook
 
 
 def merge(master: Master, submission: Submission) -> Merged:
