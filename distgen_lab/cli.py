@@ -49,7 +49,9 @@ def _expected() -> tuple[type[Exception], ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="distgen", description="DistGen Lab: the course, its grading, and what it knows of clusters.")
+    parser = argparse.ArgumentParser(
+        prog="distgen", description="DistGen Lab: the course, its grading, and what it knows of clusters."
+    )
     parser.add_argument("--version", action="version", version=f"DistGen Lab {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _command(commands, "doctor", _doctor, "say what this machine can do and how to mend what is missing")

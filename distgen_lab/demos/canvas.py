@@ -1,7 +1,7 @@
 """A canvas on which a picture that differs little from the last one is drawn in a fraction of the time.
 
-Most of what a small picture costs is its words and ticks. A word is rendered once and then copied, and an axis draws
-its ticks itself instead of keeping five artists for each.
+Most of what a small picture costs is its words and ticks. A word is rendered once and then copied, and an axis of a
+:class:`Sketch` makes no ticks, each of which is five artists: they are drawn here, as one line and a few words.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -18,10 +18,58 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-__all__ = ["pixels"]
+__all__ = ["Sketch", "pixels"]
 
 _WORDS = 4096  # words kept; some kB each
 _POINT = 1 / 72  # inches
+
+
+class _NoTicks:
+    """The ticks of an axis that never makes any."""
+
+    def __get__(self, axis: Any, owner: Any = None) -> list:
+        return []
+
+
+class _Bare(Axis):
+    """An axis that knows where its ticks are and how they look, but has none."""
+
+    majorTicks = minorTicks = _NoTicks()
+
+    def get_major_ticks(self, numticks: int | None = None) -> list:
+        """Return no ticks."""
+        return []
+
+    get_minor_ticks = get_major_ticks
+
+
+class _BareX(_Bare, XAxis):
+    def get_ticks_position(self) -> str:
+        return "bottom"
+
+
+class _BareY(_Bare, YAxis):
+    def get_ticks_position(self) -> str:
+        return "left"
+
+
+class _Axes(Axes):
+    def _init_axis(self) -> None:
+        self.xaxis, self.yaxis = _BareX(self, clear=False), _BareY(self, clear=False)
+        for name, spine in self.spines.items():
+            spine.register_axis(self.xaxis if name in ("bottom", "top") else self.yaxis)
+
+
+class Sketch(Figure):
+    """A figure for :func:`pixels`, whose axes are made in half the time."""
+
+    def add_axes(self, *where: Any, **options: Any) -> Axes:
+        """Add axes as ``Figure.add_axes`` does."""
+        return super().add_axes(*where, **{"axes_class": _Axes} | options)
+
+    def add_subplot(self, *where: Any, **options: Any) -> Axes:
+        """Add axes as ``Figure.add_subplot`` does."""
+        return super().add_subplot(*where, **{"axes_class": _Axes} | options)
 
 
 def pixels(figure: Figure) -> np.ndarray:
@@ -85,7 +133,7 @@ def _simplify(ax: Axes) -> None:
     for axis in (ax.xaxis, ax.yaxis):
         if not ax.axison:
             axis.set_visible(False)  # else the title asks where its ticks would be
-        elif axis.get_visible() and axis.get_ticks_position() in ("bottom", "left", "default"):
+        elif axis.get_visible():
             _ticks(ax, axis)
 
 
@@ -94,8 +142,7 @@ def _ticks(ax: Axes, axis: Axis) -> None:
     along = axis is ax.xaxis
     places = np.asarray(axis.get_majorticklocs(), float)
     labels = axis.get_major_formatter().format_ticks(places)
-    if axis.get_major_formatter().get_offset():
-        return
+    ax.text(int(along), int(not along), axis.get_major_formatter().get_offset(), transform=ax.transAxes, va="bottom")
     low, high = sorted(axis.get_view_interval())
     rim = 1e-9 * (high - low)
     shown = [(p, label) for p, label in zip(places, labels, strict=True) if low - rim <= p <= high + rim]

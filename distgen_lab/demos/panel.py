@@ -12,7 +12,7 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 from PIL import Image
 
-from distgen_lab.demos.canvas import pixels
+from distgen_lab.demos.canvas import Sketch, pixels
 from distgen_lab.plots import PALETTE
 from distgen_lab.units import count
 
@@ -87,7 +87,7 @@ def picture(draw: Callable[[Figure], None], size: tuple[float, float], scale: fl
 
     Little compression: what is saved in bytes would be lost in time, and a slider waits for this.
     """
-    figure = Figure(figsize=size, dpi=DPI * scale, layout="none")
+    figure = Sketch(figsize=size, dpi=DPI * scale, layout="none")
     draw(figure)
     stream = BytesIO()
     Image.fromarray(pixels(figure)).convert("RGB").save(stream, format="PNG", compress_level=1)

@@ -20,16 +20,7 @@ from distgen_lab.grading.submission import OWN, Submission, UnreadableSubmission
 from distgen_lab.grading.variants import number_of, seeded
 from distgen_lab.judging import difference
 
-__all__ = ["GradingError", "Row", "blame", "find_submissions", "grade", "reference", "references", "write_grades"]
-
-
-def reference(master: Master, seed: str) -> dict[str, Any]:
-    """Run the solution with ``seed`` and return what its checks report, by check id.
-
-    Raises:
-        GradingError: if a check of the solution itself reports nothing.
-    """
-    return references(master, [seed])[seed]
+__all__ = ["GradingError", "Row", "blame", "find_submissions", "grade", "references", "write_grades"]
 
 
 def references(master: Master, seeds: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ from distgen_lab.ranks import wire
 if TYPE_CHECKING:  # importing it would load numpy into every rank
     from distgen_lab.alphabeta import Link
 
-__all__ = ["MOST_BYTES", "Order", "answer", "run_rank"]
+__all__ = ["MOST_BYTES", "Order", "answer", "remove", "run_rank"]
 
 MOST_BYTES = 256 * 2**20
 """Largest pickled value a rank may return."""
@@ -72,14 +72,14 @@ def _watch_parent(folder: Path) -> None:
 
     def watch() -> None:
         wait([sentinel])
-        _remove(folder)
+        remove(folder)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _remove(folder: Path) -> None:
-    """Remove a folder in which another rank may just be making a file."""
+def remove(folder: Path) -> None:
+    """Remove a folder in which another process may just be making a file."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():

@@ -5,7 +5,6 @@ import linecache
 import multiprocessing
 import os
 import pickle
-import shutil
 import signal
 import sys
 import tempfile
@@ -14,11 +13,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distgen_lab.ranks import diagnose, wire
-from distgen_lab.ranks.child import Order, run_rank
+from distgen_lab.ranks.child import Order, remove, run_rank
 from distgen_lab.ranks.diagnose import Rank
 from distgen_lab.ranks.errors import DeadlockError, LaunchError, MismatchError, RankError
 from distgen_lab.ranks.record import read_spans
@@ -105,9 +105,10 @@ def launch(
     """
     backend = _checked(ranks, backend, timeout)
     payload = _pickled(function, args)
-    with _folder() as folder:
+    with contextlib.ExitStack() as last, _folder(backend) as folder:
         orders = [Order(r, ranks, backend, folder, payload, seed, timeout, record, network) for r in range(ranks)]
         team = _team(orders, timeout)
+        last.callback(team.close)  # once the folder has gone
         try:
             team.run()
         finally:
@@ -150,12 +151,14 @@ def _pickled(function: Callable, args: tuple) -> bytes:
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="distgen-ranks-"))
+def _folder(backend: str) -> Iterator[Path]:
+    """A folder for the launch. Inside that of the server, where there is one, which outlives this process if killed."""
+    above = get_temp_dir() if backend != "mpi" and _can_fork() else None
+    folder = Path(tempfile.mkdtemp(prefix="distgen-ranks-", dir=above))
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 def _text(path: Path) -> str:
@@ -169,12 +172,15 @@ def _print(output: list[str]) -> None:
             print(f"[{rank}] {line}")
 
 
+def _can_fork() -> bool:
+    return "forkserver" in multiprocessing.get_all_start_methods()
+
+
 def _context() -> multiprocessing.context.BaseContext:
     """Fork ranks from a server that has torch loaded; start them anew where there is no such server."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if not _can_fork():
         return multiprocessing.get_context("spawn")
     from multiprocessing.forkserver import ensure_running
-    from multiprocessing.util import get_temp_dir
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distgen_lab.ranks.preload"])
@@ -339,6 +345,9 @@ class _Team:
         for process in self.processes.values():
             process.join()
             process.close()
+
+    def close(self) -> None:
+        """Nothing is left to end."""
 
 
 def _team(orders: list[Order], timeout: float) -> _Team:

@@ -154,25 +154,34 @@ class MpiTeam(_Team):
                 yield f"Rank {file.stem} never freed the persistent request of {place}."
 
     def end(self) -> None:
-        """End all processes, and remove the shared memory they leave behind."""
+        """End the ranks, and remove the shared memory they leave behind. Their guards stay, should we be killed now."""
         if self.process is None:
             return
         import psutil
 
         processes = _family(self.process.pid)
-        for process in [process for process, depth in processes.items() if depth >= RANK_DEPTH]:
+        ranks = [process for process, depth in processes.items() if depth >= RANK_DEPTH]
+        for rank in ranks:
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()  # so that it makes no more segments; the guards go on, should we be killed now
+                rank.suspend()  # so that it makes no more segments
         left = set().union(*(segments(process.pid) for process in processes))
+        _kill(ranks)
+        _wait_until_gone(ranks)
+        for file in self.folder.glob("*.shared"):
+            left |= set(_text(file).split())
+        remove_segments(left)
+
+    def close(self) -> None:
+        """End the guards and mpiexec, when nothing is left that they would have to remove."""
+        if self.process is None:
+            return
+        processes = _family(self.process.pid)
         _kill([process for process, depth in processes.items() if depth >= GUARD_DEPTH])
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(TIDY)  # when its ranks have ended, hydra removes its temporary file
         _kill(list(processes))
         self.process.wait()
         _wait_until_gone(list(processes))
-        for file in self.folder.glob("*.shared"):
-            left |= set(_text(file).split())
-        remove_segments(left)
 
 
 def _kill(processes: list[Any]) -> None:

@@ -549,6 +549,12 @@ def test_nccl_runs_on_as_many_ranks_as_there_are_gpus():
 # ------------------------------------------------------------------ nothing survives
 
 
+def folders_of_launches():
+    """The folders of launches there are now, beside the server's and in it."""
+    temporary = Path(tempfile.gettempdir())
+    return {*temporary.glob("distgen-ranks-*"), *temporary.glob("pymp-*/distgen-ranks-*")}
+
+
 def snapshot():
     """Processes below this one that are not multiprocessing's own, open descriptors, threads, folders."""
     gc.collect()
@@ -560,7 +566,7 @@ def snapshot():
         "processes": len(children) + sum(len(server.children()) for server in servers),
         "descriptors": me.num_fds() + sum(server.num_fds() for server in servers),
         "threads": me.num_threads(),
-        "folders": len(list(Path(tempfile.gettempdir()).glob("distgen-ranks-*"))),
+        "folders": len(folders_of_launches()),
     }
 
 
@@ -616,7 +622,7 @@ def used_memory():
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
 def test_ranks_end_with_the_process_that_launched_them(how, tmp_path):
-    folders = set(Path(tempfile.gettempdir()).glob("distgen-ranks-*"))
+    folders = folders_of_launches()
     script = tmp_path / "caller.py"
     script.write_text(
         textwrap.dedent(f"""
@@ -636,7 +642,7 @@ def test_ranks_end_with_the_process_that_launched_them(how, tmp_path):
     caller.send_signal(how)
     caller.wait(timeout=20)
     assert wait_for(lambda: [pid for pid in ranks if not psutil.pid_exists(pid)], 2, 10)
-    wait_for(lambda: [1] if not set(Path(tempfile.gettempdir()).glob("distgen-ranks-*")) - folders else [], 1, 10)
+    wait_for(lambda: [1] if not folders_of_launches() - folders else [], 1, 10)
 
 
 def wait_for(look, count, seconds):
