@@ -81,14 +81,31 @@ class WatchedKernel(RunningKernel):
         self.sandbox = Sandbox.new(Path.cwd()) if _job.get("sandbox") else None
         self.home = str(self.sandbox.sockets) if self.sandbox else tempfile.mkdtemp(prefix="home-", dir=os.getcwd())
         self.km = self._inside(kernel_name) if self.sandbox else self._outside(kernel_name)
-        self.kc = self.km.client()
+        self.kc = self.km.client(context=self.km.context)  # with the limits set there
         self.kc.start_channels(hb=False)  # its thread cannot be ended once the kernel has broken the connection
         self.channels = [self.kc.shell_channel.socket, self.kc.iopub_channel.socket]
         try:
-            self.kc.wait_for_ready(timeout=startup_timeout)
+            self._wait_until_ready(startup_timeout)
         except BaseException:
             self.stop()
             raise
+
+    def _wait_until_ready(self, seconds: float) -> None:
+        """Ask until both channels have answered; jupyter_client's own way then waits 0.2 s for what may still come.
+
+        Raises:
+            RuntimeError: if they do not within ``seconds``, or the kernel ends.
+        """
+        deadline, ask_again, silent = time.monotonic() + seconds, 0.0, set(self.channels)
+        while silent:
+            if time.monotonic() > ask_again:
+                ask_again = time.monotonic() + 0.5
+                self.kc.kernel_info()
+            for channel in zmq.select(self.channels, [], [], 0.05)[0]:
+                channel.recv_multipart()
+                silent.discard(channel)
+            if time.monotonic() > deadline or not self.is_alive():
+                raise RuntimeError(f"the kernel ended, or did not answer within {seconds:g} s")
 
     def _outside(self, kernel_name: str) -> KernelManager:
         """Start a kernel without a sandbox."""
@@ -222,6 +239,10 @@ class WatchedKernel(RunningKernel):
         for process in self._family():
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        with contextlib.suppress(psutil.Error):  # else super().stop() looks for its end ten times a second
+            outermost = psutil.Process(self.km.provisioner.pid)
+            outermost.kill()
+            outermost.wait(GRACE)
         super().stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -235,6 +256,7 @@ def _manager(**facts: Any) -> KernelManager:
     manager = KernelManager(**facts)
     manager.context.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
     manager.context.setsockopt(zmq.SNDTIMEO, 2000)
+    manager.context.setsockopt(zmq.RECONNECT_IVL, 5)  # ms until it tries again to reach a kernel that is starting
     return manager
 
 

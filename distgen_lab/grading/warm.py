@@ -27,11 +27,16 @@ __all__ = ["Warm", "WarmError", "doorkeeper", "usable"]
 NAMESPACES = {"ipc": 0x08000000, "uts": 0x04000000, "net": 0x40000000, "cgroup": 0x02000000, "pid": 0x20000000,
               "mnt": 0x00020000}  # fmt: skip
 """Namespaces of a sandbox, in the order in which they are entered, with the numbers of ``setns``."""
-PRELOAD = ("ipykernel.kernelapp", "ipykernel.ipkernel", "numpy", "distgen_lab.checks")
+PRELOAD = ("ipykernel.kernelapp", "ipykernel.ipkernel", "numpy", "distgen_lab.checks",
+           "ipykernel.debugger", "tornado.platform.asyncio", "IPython.core.oinspect", "IPython.extensions.storemagic",
+           "IPython.core.completerlib", "sqlite3", "numpy.random")  # fmt: skip
+"""What every kernel imports while it starts, and nearly every answer."""
 PATIENCE = 30.0
 """Seconds to wait for a sandbox to open, or for the server to answer."""
 _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 24, 38
 _DOOR = "door"
+_said: dict[str, str] = {}
+"""Environment variables that the imports have set, as they would in a kernel started cold."""
 
 
 class WarmError(RuntimeError):
@@ -117,9 +122,11 @@ class Warm:
 def _serve(preload: Sequence[str]) -> None:
     """Import, then start a kernel for each line on standard input; answer with one line each."""
     del sys.path[0]  # the folder it was started in
+    before = dict(os.environ)
     for name in preload:
         with contextlib.suppress(ImportError):
             __import__(name)
+    _said.update(item for item in os.environ.items() if item not in before.items())
     gc.collect()
     gc.freeze()
     for line in sys.stdin:
@@ -206,7 +213,7 @@ def _become_kernel(request: dict[str, Any], libc: Any) -> None:
         _give_up_privileges(request["user"], request["limits"], libc)
         os.chdir(request["home"])
         os.environ.clear()
-        os.environ.update(request["environment"], PWD=request["home"])
+        os.environ.update(_said | request["environment"], PWD=request["home"])
         sys.argv = ["ipykernel_launcher", *request["argv"]]
         gc.unfreeze()
         _run_kernel(request["argv"])
