@@ -29,8 +29,9 @@ def test_the_syllabus_has_every_notebook_with_its_own_minutes(repo, syllabus):
     assert list(rows) == sorted(path.stem for path in (repo / "notebooks").glob("0*.ipynb"))
     for name, (minutes, exercises) in rows.items():
         (said,) = re.findall(r"about (\d+) minutes", markdown(repo / "notebooks" / f"{name}.ipynb")[0])
-        boxes = "\n".join(markdown(repo / "exercises" / f"{name}.ipynb"))
-        assert (minutes, exercises) == (int(said), sum(map(int, re.findall(r"about (\d+) minutes", boxes)))), name
+        head, *boxes = re.findall(r"about (\d+) minutes", "\n".join(markdown(repo / "exercises" / f"{name}.ipynb")))
+        assert (minutes, exercises) == (int(said), sum(map(int, boxes))), name
+        assert head == str(exercises), f"{name}: {head} minutes at the head of the exercises, {exercises} in its boxes"
 
 
 def test_each_path_adds_up(syllabus):
