@@ -18,9 +18,9 @@ from distgen_lab.units import duration, quantity
 __all__ = ["OPERATIONS", "Backend", "compare", "lab", "main", "supported"]
 
 OPERATIONS = (
-    "send and recv", "recv from any rank", "broadcast", "all_reduce, sum", "all_reduce, average", "all_reduce, bits",
-    "all_reduce, bfloat16", "reduce", "gather", "scatter", "all_gather", "reduce_scatter", "all_to_all, even",
-    "all_to_all, uneven", "barrier",
+    "send and recv", "recv from any rank", "broadcast", "all_reduce (sum)", "all_reduce (average)", "all_reduce (bits)",
+    "all_reduce (bfloat16)", "reduce", "gather", "scatter", "all_gather", "reduce_scatter", "all_to_all (even)",
+    "all_to_all (uneven)", "barrier",
 )  # fmt: skip
 """What :func:`supported` tries, in this order."""
 
@@ -130,17 +130,17 @@ def _torch_tries() -> dict[str, Callable[[], bool] | None]:
         "send and recv": partial(t.exchanged, t.left),
         "recv from any rank": partial(t.exchanged, None),
         "broadcast": t.broadcast,
-        "all_reduce, sum": partial(t.reduced, "SUM", t.total),
-        "all_reduce, average": partial(t.reduced, "AVG", t.total / t.size),
-        "all_reduce, bits": partial(t.reduced, "BOR", _bits(t.size), "int32"),
-        "all_reduce, bfloat16": partial(t.reduced, "SUM", t.total, "bfloat16"),
+        "all_reduce (sum)": partial(t.reduced, "SUM", t.total),
+        "all_reduce (average)": partial(t.reduced, "AVG", t.total / t.size),
+        "all_reduce (bits)": partial(t.reduced, "BOR", _bits(t.size), "int32"),
+        "all_reduce (bfloat16)": partial(t.reduced, "SUM", t.total, "bfloat16"),
         "reduce": t.reduce,
         "gather": t.gather,
         "scatter": t.scatter,
         "all_gather": t.all_gather,
         "reduce_scatter": t.reduce_scatter,
-        "all_to_all, even": t.even,
-        "all_to_all, uneven": t.uneven,
+        "all_to_all (even)": t.even,
+        "all_to_all (uneven)": t.uneven,
         "barrier": t.barrier,
     }
 
@@ -177,17 +177,17 @@ def _mpi_tries() -> dict[str, Callable[[], bool] | None]:
         "send and recv": is_(lambda: comm.Sendrecv(own, right, recvbuf=got, source=left), got, left + 1),
         "recv from any rank": is_(lambda: comm.Sendrecv(own, right, 7, got, MPI.ANY_SOURCE, 7), got, left + 1),
         "broadcast": is_(lambda: comm.Bcast(first, 0), first, 1),
-        "all_reduce, sum": is_(lambda: comm.Allreduce(own, got), got, total),
-        "all_reduce, average": None,  # MPI has no average
-        "all_reduce, bits": is_(lambda: comm.Allreduce(whole, bits, MPI.BOR), bits, _bits(size)),
-        "all_reduce, bfloat16": None,  # nor the type
+        "all_reduce (sum)": is_(lambda: comm.Allreduce(own, got), got, total),
+        "all_reduce (average)": None,  # MPI has no average
+        "all_reduce (bits)": is_(lambda: comm.Allreduce(whole, bits, MPI.BOR), bits, _bits(size)),
+        "all_reduce (bfloat16)": None,  # nor the type
         "reduce": is_(lambda: comm.Reduce(own, got, root=0), got, total, rank == 0),
         "gather": is_(lambda: comm.Gather(own, out if rank == 0 else None, 0), out, every, rank == 0),
         "scatter": is_(lambda: comm.Scatter(table, got, 0), got, rank + 1),
         "all_gather": is_(lambda: comm.Allgather(own, out), out, every),
         "reduce_scatter": is_(lambda: comm.Reduce_scatter_block(many, got), got, total),
-        "all_to_all, even": is_(lambda: comm.Alltoall(many, out), out, every),
-        "all_to_all, uneven": uneven,
+        "all_to_all (even)": is_(lambda: comm.Alltoall(many, out), out, every),
+        "all_to_all (uneven)": uneven,
         "barrier": lambda: comm.Barrier() is None,
     }
 
