@@ -130,6 +130,8 @@ def _word(
 
 def _simplify(ax: Axes) -> None:
     """Draw the ticks of both axes as one line and a few words each."""
+    for spine in ax.spines.values():
+        spine.get_spine_transform()  # puts it into its place, as labels of ticks would, where there are any
     for axis in (ax.xaxis, ax.yaxis):
         if not ax.axison:
             axis.set_visible(False)  # else the title asks where its ticks would be

@@ -69,7 +69,7 @@ def data(alpha: float, ranks: int, side: int) -> Explored:
 
 def draw(figure: Figure, shown: Explored) -> None:
     """Draw work and exposed reductions of each variant, and all times over the number of ranks."""
-    layout = {"left": 0.22, "right": 0.98, "bottom": 0.18, "top": 0.86, "wspace": 0.36}
+    layout = {"left": 0.22, "right": 0.98, "bottom": 0.18, "top": 0.83, "wspace": 0.36}
     left, right = figure.subplots(1, 2, gridspec_kw=layout)
     work, exposed = zip(*shown.parts.values(), strict=True)
     left.barh(list(shown.parts), work, color=plots.PALETTE["blue"], label="work")
@@ -80,7 +80,8 @@ def draw(figure: Figure, shown: Explored) -> None:
     left.legend(frameon=False, fontsize=8, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     plots.plain_frame(left)
     plots.rank_times(right, RANKS, shown.curves, shown.crossing)
-    right.get_legend().set_loc("upper right")  # where it stays, whatever the curves do
+    above = {"loc": "lower right", "bbox_to_anchor": (1.03, 1), "columnspacing": 1, "handlelength": 1.6}
+    right.legend(frameon=False, fontsize=8, ncols=2, **above)
     right.axvline(shown.ranks, color=plots.PALETTE["grey"], linewidth=0.8, linestyle=":")
 
 

@@ -70,6 +70,7 @@ def draw(figure: Figure, explored: Explored) -> None:
     ax = figure.add_axes((0.09, 0.16, 0.87, 0.74))
     placed = explored.placed
     plots.roofline(ax, placed.roof, [placed])
+    ax.texts[0].set_bbox(plots.CLEAR)
     for peak, names in explored.others.items():
         ax.axhline(peak, color=plots.PALETTE["grey"], linewidth=0.8, linestyle=":")
         ax.annotate(", ".join(names), (1.2e-2, peak), fontsize=8, va="bottom")
@@ -87,7 +88,7 @@ def words(explored: Explored) -> str:
     return (
         f"{work.name}: {quantity(work.flops, 'FLOP')} over {quantity(work.traffic, 'B')} is "
         f"{work.intensity:.3g} FLOP/B, against a ridge of {placed.roof.ridge():.0f}: {limit}. At most "
-        f"{quantity(placed.attainable, 'FLOP/s')}, {100 * placed.peak_share:.2g} % of the peak; at least "
+        f"{quantity(placed.attainable, 'FLOP/s')}, {100 * placed.peak_share:.3g} % of the peak; at least "
         f"{duration(placed.seconds)}."
     )
 

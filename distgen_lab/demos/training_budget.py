@@ -109,7 +109,9 @@ def _landmarks(ax: Axes) -> None:
     for row in (row for row in LANDMARKS if row.tokens):
         x, color, above = row.active or row.parameters, plots.PALETTE["orange"], 4 if row.published else -11
         ax.plot(x, row.tokens, "o", color=color, markerfacecolor=color if row.published else "white")
-        ax.annotate(row.name, (x, row.tokens), xytext=(6, above), textcoords="offset points", fontsize=8)
+        ax.annotate(
+            row.name, (x, row.tokens), xytext=(6, above), textcoords="offset points", fontsize=8, bbox=plots.CLEAR
+        )
 
 
 def _point(ax: Axes, x: float, y: float) -> None:

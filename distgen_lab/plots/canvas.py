@@ -3,13 +3,15 @@
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-__all__ = ["PALETTE", "axes", "plain_frame"]
+__all__ = ["CLEAR", "PALETTE", "axes", "plain_frame"]
 
 PALETTE = {
     "blue": "#0072B2", "orange": "#E69F00", "green": "#009E73", "red": "#D55E00", "purple": "#CC79A7",
     "sky": "#56B4E9", "grey": "#7F7F7F",
 }  # fmt: skip
 """Okabe and Ito's colours, told apart by colour-blind readers."""
+CLEAR = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+"""The box of a word that lines may run through."""
 
 
 def axes(height: float = 2.9, width: float = 6.6) -> Axes:

@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from distgen_lab.hardware import Accelerator
-from distgen_lab.plots.canvas import PALETTE, plain_frame
+from distgen_lab.plots.canvas import CLEAR, PALETTE, plain_frame
 from distgen_lab.roofline import Placement, Roof, Work, place
 from distgen_lab.simt import WarpRun
 from distgen_lab.systolic import DATAFLOWS, State
@@ -129,7 +129,7 @@ def warp(ax: Axes, done: WarpRun) -> Axes:
         where = (issue.start + issue.cycles / 2, done.lanes - 0.5)
         ax.annotate(issue.label, where, xytext=(0, 4), textcoords="offset points", ha="center", fontsize=8,
                     xycoords="data", annotation_clip=False, va="bottom", color="black",
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8})  # fmt: skip
+                    bbox=CLEAR)  # fmt: skip
     ax.set(xlabel="cycle", ylabel="lane", xlim=(0, max(done.cycles, 1)))
     ax.set_title(f"{done.cycles} cycles, {done.efficiency:.0%} of the lanes at work", fontsize=10)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

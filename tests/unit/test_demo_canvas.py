@@ -5,7 +5,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from distgen_lab.demos.canvas import pixels
+from distgen_lab.demos.canvas import Sketch, pixels
 
 
 def figure():
@@ -42,3 +42,12 @@ def test_axes_switched_off_stay_off():
     made = Figure(figsize=(2, 2), dpi=100)
     made.add_axes((0.2, 0.2, 0.7, 0.7)).axis("off")
     assert (pixels(made)[..., :3] == 255).all()
+
+
+def test_axes_without_labels_of_ticks_have_their_frame_in_its_place():
+    def rows(kind, draw):
+        made = kind(figsize=(4, 4), dpi=100)
+        made.subplots(2, 1, sharex=True)[0].set(xlim=(0, 1), ylim=(-1, 3))
+        return list(np.flatnonzero((draw(made)[:200, 100:300, 0] < 50).all(axis=1)))
+
+    assert rows(Sketch, pixels) == rows(Figure, plain)

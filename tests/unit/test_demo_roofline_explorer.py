@@ -59,10 +59,11 @@ def test_the_words_hold_the_numbers():
         "ridge of 295",
         "HBM limits it",
         "3.35 TFLOP/s",
-        "0.34 %",
+        "0.339 %",
         "40.1 us",
     ):
         assert text in said
+    assert " 100 % of the peak" in words(data("H100", "bf16", MATMUL, 8192, 8192))
 
 
 def test_every_control_changes_the_picture_and_what_a_device_lacks_is_told():
