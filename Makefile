@@ -19,6 +19,7 @@ $(VENV)/.installed-demos: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(f'Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: make lab PYTHON=python3.11' if v < (3, 11) else 0)"
+	@echo "Setting up $(VENV): a minute or two, once; longer on a slow network."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	mkdir -p $(VENV)/share/jupyter/lab/settings
