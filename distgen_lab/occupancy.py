@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from distgen_lab.hardware import Capability, accelerator, capability
 
-__all__ = ["Occupancy", "occupancy", "register_sweep", "shared_sweep", "thread_sweep"]
+__all__ = ["Occupancy", "occupancy", "register_sweep", "shared_sweep"]
 
 WARP = 32
 PARTS = 4
@@ -119,12 +119,6 @@ def _whole(name: str, value: int, low: int, high: int) -> None:
 def register_sweep(threads: int, shared: int = 0, on: str = "9.0") -> dict[int, float]:
     """Return the occupancy for every number of registers a thread that a block of ``threads`` can have, from 16 on."""
     return _sweep(range(16, MOST_REGISTERS + 1), lambda count: occupancy(threads, count, shared, on))
-
-
-def thread_sweep(registers: int, shared: int = 0, on: str = "9.0") -> dict[int, float]:
-    """Return the occupancy for every block size in whole warps that can run."""
-    sizes = range(WARP, MOST_THREADS + 1, WARP)
-    return _sweep(sizes, lambda threads: occupancy(threads, registers, shared, on))
 
 
 def shared_sweep(threads: int, registers: int, on: str = "9.0") -> dict[int, float]:

@@ -16,7 +16,7 @@ from distgen_lab.labs.mpi_ranks import MPI, run_mpi
 
 __all__ = [
     "MISTAKES", "SAMPLES", "SHAPES", "SYNCS", "backward", "batch", "bucketed", "chunks_of_count", "distance", "drift",
-    "lab", "loss", "main", "new_weights", "one_by_one", "overlapped", "shard", "shards_seen", "symptoms", "train",
+    "lab", "main", "new_weights", "one_by_one", "overlapped", "shard", "shards_seen", "symptoms", "train",
     "twin",
 ]  # fmt: skip
 
@@ -50,12 +50,6 @@ def shard(step: int, rank: int, size: int) -> tuple[Array, Array]:
     if SAMPLES % size:
         raise ValueError(f"size is {size}; a divisor of the {SAMPLES} samples is needed")
     return tuple(part[rank::size] for part in batch(step))
-
-
-def loss(weights: Sequence[Array], x: Array, y: Array) -> float:
-    """Return the mean squared error."""
-    w1, b1, w2, b2 = weights
-    return float(((np.tanh(x @ w1 + b1) @ w2 + b2 - y) ** 2).mean())
 
 
 def backward(weights: Sequence[Array], x: Array, y: Array) -> Gradients:

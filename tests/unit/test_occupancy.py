@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distgen_lab.hardware import CAPABILITIES
-from distgen_lab.occupancy import occupancy, register_sweep, shared_sweep, thread_sweep
+from distgen_lab.occupancy import occupancy, register_sweep, shared_sweep
 
 NVIDIA = """
 7.0 256 32 50000 1 8 8 1 8192 50176
@@ -152,8 +152,6 @@ def test_sweeps_are_staircases_down():
     assert registers[32] == 1 and registers[64] == 0.5 and registers[255] == 0.125
     assert list(registers) == list(range(16, 256)) and list(registers.values()) == sorted(registers.values())[::-1]
     assert max(register_sweep(1024)) == 64
-    threads = thread_sweep(40)
-    assert list(threads)[:3] == [32, 64, 96] and threads[128] == occupancy(128, 40).share
     shared = shared_sweep(128, 32)
     assert max(shared) == 227 * 1024 and shared[0] == 1 and shared[227 * 1024] == 1 / 16
 
