@@ -1,6 +1,8 @@
 """The course's notebooks keep the course's rules, and what is generated agrees with what it is generated from."""
 
 import base64
+import contextlib
+import importlib
 import io
 import json
 import re
@@ -10,6 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from PIL import Image
 
+from distgen_lab import checks
 from distgen_lab.course import course_root
 from distgen_lab.grading.feedback import exercises
 from distgen_lab.grading.key import key_path, make_key
@@ -45,6 +48,18 @@ def test_answer_key_is_what_the_solution_makes(path):
     stored = key_path(path.stem).read_text("utf-8")
     assert make_key(Master(path)) == json.loads(stored)
     assert key_path(path.stem).read_text("utf-8") == stored
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=name)
+def test_what_a_check_withholds_is_there(path):
+    code = "\n".join(cell.source for cell in nbformat.read(path, 4).cells)
+    calls = re.findall(r"checks\.withheld\(([^)]*)\)", code)
+    names = {function for call in calls for function in re.findall(r'"([\w.]+)"', call)}
+    for owner in {function.rpartition(".")[0] for function in names}:
+        with contextlib.suppress(ImportError):  # a class
+            importlib.import_module(f"distgen_lab.{owner}")
+    with checks.withheld(*names):
+        pass
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=name)
